@@ -173,7 +173,7 @@ def test_mappings_that_say_something_else_are_refused(schedules: Any, message: s
 def short_and_long(rows: Any) -> tuple[Any, Any]:
     """What a predictor says, the short way if it takes these rows; and what it always says."""
     found = predictor()
-    margin, value = found._sums(rows, None)
+    margin, value = found._sums(rows, None, None)
     return (found.predict_margin(rows), found.predict(rows)), (margin, value)
 
 

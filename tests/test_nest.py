@@ -160,16 +160,8 @@ def problems(*loops: Loop, wanted: set[str] = KINDS) -> list[str]:
             (replace(ROWS, parallel=True, cache="auto"), replace(TREES, parallel=True)),
             ["b: 'b' has cache auto and holds parallel 't'"],
         ),
-        (
-            (replace(ROWS, parallel=True, gpu="grid.x"), TREES),
-            ["b: 'b' is parallel and mapped to grid.x"],
-        ),
         # Dimensions of a GPU.
         ((replace(ROWS, gpu="grid.x"), replace(TREES, gpu="block.x")), []),
-        (
-            (replace(ROWS, gpu="grid.x"), replace(TREES, gpu="grid.x")),
-            ["t: 'b' and 't' inside it are both mapped to grid.x"],
-        ),
         (
             (replace(BLOCK, gpu="block.x"), replace(TREES, gpu="grid.x")),
             ["t: grid index 't' lies inside block index 'b1'"],

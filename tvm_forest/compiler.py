@@ -26,6 +26,7 @@ from .forest import Forest
 from .laying_out import Compiled, LaidFunction, LaidOut, LaidTables, lay_out
 from .laying_out.request import BuildRequest
 from .passes import pipeline
+from .passes.cpu.outline import SYMBOL
 from .passes.cpu.share_blocks import TWIN, AddTwins, make_serial, make_twin
 from .passes.gpu.array_facts import STARTS, with_array_facts
 from .passes.gpu.map_threads import SPILLED
@@ -52,8 +53,6 @@ from .tir_gen.attributes import read_model_facts
 from .tir_gen.walks import check_walks
 
 LOG = logging.getLogger(__name__)
-
-GLOBAL_SYMBOL = "global_symbol"
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,9 @@ def compile_forest(
         begin = time.perf_counter()
         library = _compile_lowered(lowered.after, request.schedules, target)
         library = keeper.keep(key, library) if keeper else library
-        _say_compiled(request, begin)
+        seconds, batches = time.perf_counter() - begin, sorted(request.schedules)
+        about = "%s: compiled for %s in %.2f s, for batches from %s rows on"
+        LOG.info(about, ", ".join(request.outputs), target.to_dict(), seconds, batches)
     compiled = Compiled.of(library, laid_out.arguments, laid_out.columns, key)
     return compiled._replace(block_rows=lowered.block_rows)
 
@@ -121,13 +122,6 @@ def _compile_lowered(
     except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
         shown = "\n".join(map(str, dict.fromkeys(schedules.values())))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
-
-
-def _say_compiled(request: BuildRequest, begin: float) -> None:
-    """Log what was compiled since a time of the clock."""
-    seconds, batches = time.perf_counter() - begin, sorted(request.schedules)
-    about = "%s: compiled for %s in %.2f s, for batches from %s rows on"
-    LOG.info(about, ", ".join(request.outputs), request.target.to_dict(), seconds, batches)
 
 
 def to_text(mod: tvm.IRModule) -> str:
@@ -288,12 +282,12 @@ def _lower_contributions(
     functions = {}
     for own, width in widths.items():
         emitted = contributions.emit_contributions(laid.tables, name, width, fused, target.on_gpu)
-        emitted = emitted.with_attr(MODEL, len(laid.arguments)).with_attr(GLOBAL_SYMBOL, own)
+        emitted = emitted.with_attr(MODEL, len(laid.arguments)).with_attr(SYMBOL, own)
         function = tirx.transform.BindTarget(machine)(tvm.IRModule({own: emitted}))[own]
         function = function.with_attr(TWIN, own)
         functions[own] = make_twin(function)
         if width > 1:
-            functions[own + PARALLEL] = function.with_attr(GLOBAL_SYMBOL, own + PARALLEL)
+            functions[own + PARALLEL] = function.with_attr(SYMBOL, own + PARALLEL)
     return functions, {own: contributions.count_block_rows(width) for own, width in widths.items()}
 
 
@@ -325,12 +319,12 @@ def lower_scheduled(
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)
     shared_bytes = target.shared_bytes if target.on_gpu else None
-    scheduled = scheduled.with_attr(GLOBAL_SYMBOL, name)
+    scheduled = scheduled.with_attr(SYMBOL, name)
     keep_stage("schedule", tvm.IRModule({name: scheduled}))
     facts, functions = read_nest(scheduled), dict[str, tirx.PrimFunc]()
     for suffix, (variant, own_facts) in _variants(scheduled, facts).items():
         own = name + suffix
-        mod = tvm.IRModule({own: variant.with_attr(GLOBAL_SYMBOL, own)})
+        mod = tvm.IRModule({own: variant.with_attr(SYMBOL, own)})
         steps = pipeline(own_facts, abilities, shared_bytes).passes
         mod = run_passes([tirx.transform.BindTarget(machine), *steps], mod)
         functions[own] = mod[own].with_attr(MODEL, facts.model.n_arguments)

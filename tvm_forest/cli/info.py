@@ -46,10 +46,10 @@ def run(options: argparse.Namespace) -> None:
 
 def _print_saved(path: str) -> tuple[Forest, dict[int, Schedule], Target]:
     """Print what a saved predictor holds, and return it; none of its code is run."""
-    saved = saving.read_saved(path)
-    made_for = ", ".join(f"{name} {value}" for name, value in saved.made_for.items())
+    saved, needs, version = saving.read_saved(path)
+    made_for = ", ".join(f"{name} {value}" for name, value in needs.items())
     target = json.dumps(saved.target.to_dict())
-    about = {"saved by": f"tvm_forest {saved.version}", "target": target, "code for": made_for}
+    about = {"saved by": f"tvm_forest {version}", "target": target, "code for": made_for}
     _print_table(path, {**describe(saved.forest), **about})
     return saved.forest, saved.schedules, saved.target
 

@@ -150,17 +150,9 @@ def _list_parallel_problems(path: tuple[Loop, ...]) -> Iterator[Problem]:
             gap = f"with '{between}' between them" if between != inner.name else "beside others"
             what = f"'{inner.name}' lies inside parallel '{outer.name}' {gap}"
             yield Problem(inner.name, what, "make them adjacent, so that they can be fused")
-    for loop in parallel:
-        if loop.gpu:
-            what = f"'{loop.name}' is parallel and mapped to {loop.gpu}"
-            yield Problem(loop.name, what, "choose one of them")
 
 
 def _list_gpu_problems(mapped: list[Loop]) -> Iterator[Problem]:
-    for first, second in combinations(mapped, 2):
-        if first.gpu == second.gpu:
-            what = f"'{first.name}' and '{second.name}' inside it are both mapped to {first.gpu}"
-            yield Problem(second.name, what, "choose another dimension")
     for loop in mapped:
         width = loop.reduce[1] if isinstance(loop.reduce, tuple) else 1
         if width > 1 and loop.is_specialized:

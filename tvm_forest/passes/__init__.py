@@ -40,51 +40,40 @@ def pipeline(
         shared_bytes: of shared memory that a block of a GPU may have; None for a CPU.
     """
     block = s_tir.transform
-    return tvm.transform.Sequential(
-        [
-            # phase 1: blocks become plain loops; the order is that of TVM's own pipeline
-            SeparateSums(facts),
-            block.CanonicalizeLoop(),
-            PlaceInitials(),  # and TVM's LowerCrossThreadReduction
-            block.LowerInitBlock(),
-            block.PlanAndUpdateBufferAllocationLocation(),
-            block.ConvertBlocksToOpaque(),
-            block.LiftThreadBinding(),
-            block.CompactBufferAllocation(is_strict=False),
-            block.UnifyThreadBinding(),
-            block.LowerMatchBuffer(),
-            block.StmtSimplify(),
-            block.LowerOpaqueBlock(),
-            # phase 2: the nest is completed where loops have copies, and guards become bounds
-            WriteNest(facts),
-            TightenGuards(facts),
-            # phase 3: parallel loops over trees get sums of their own; whole ones read their ends
-            PrivatizeSums(facts),
-            ReadSizes(facts),
-            # phase 4: rows are coded, rows, trees and sums kept near, nested parallel loops fused
-            CodeRows(facts, abilities),
-            CacheNear(facts),
-            FuseParallel(facts),
-            KeepSums(facts),
-            ThreadSums(facts),
-            ForgetNest(),
-            # phase 5: operators become loads, comparisons, steps, terms and additions
-            LowerWalks(facts, abilities),
-            LowerLinear(),
-            LowerReductions(),
-            # phase 6: on a GPU, mapped loops become kernels, which do nothing beside
-            *([] if shared_bytes is None else _make_kernels(facts, shared_bytes)),
-        ],
-        name="tvm_forest.pipeline",
-    )
-
-
-def _make_kernels(facts: NestFacts, shared_bytes: int) -> list[tvm.transform.Pass]:
-    """Return the passes from plain loops to the kernels of a GPU."""
-    return [
-        CacheTrees(facts),
-        LinkInBlocks(facts),
-        MapThreads(facts, shared_bytes),
-        tirx.transform.StmtSimplify(),
-        NarrowIndices(),
+    steps: list[tvm.transform.Pass] = [
+        # phase 1: blocks become plain loops; the order is that of TVM's own pipeline
+        SeparateSums(facts),
+        block.CanonicalizeLoop(),
+        PlaceInitials(),  # and TVM's LowerCrossThreadReduction
+        block.LowerInitBlock(),
+        block.PlanAndUpdateBufferAllocationLocation(),
+        block.ConvertBlocksToOpaque(),
+        block.LiftThreadBinding(),
+        block.CompactBufferAllocation(is_strict=False),
+        block.UnifyThreadBinding(),
+        block.LowerMatchBuffer(),
+        block.StmtSimplify(),
+        block.LowerOpaqueBlock(),
+        # phase 2: the nest is completed where loops have copies, and guards become bounds
+        WriteNest(facts),
+        TightenGuards(facts),
+        # phase 3: parallel loops over trees get sums of their own; whole ones read their ends
+        PrivatizeSums(facts),
+        ReadSizes(facts),
+        # phase 4: rows are coded, rows, trees and sums kept near, nested parallel loops fused
+        CodeRows(facts, abilities),
+        CacheNear(facts),
+        FuseParallel(facts),
+        KeepSums(facts),
+        ThreadSums(facts),
+        ForgetNest(),
+        # phase 5: operators become loads, comparisons, steps, terms and additions
+        LowerWalks(facts, abilities),
+        LowerLinear(),
+        LowerReductions(),
     ]
+    if shared_bytes is not None:
+        # phase 6: on a GPU, mapped loops become kernels, which do nothing beside
+        steps += [CacheTrees(facts), LinkInBlocks(facts), MapThreads(facts, shared_bytes)]
+        steps += [tirx.transform.StmtSimplify(), NarrowIndices()]
+    return tvm.transform.Sequential(steps, name="tvm_forest.pipeline")

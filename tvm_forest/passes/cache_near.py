@@ -42,7 +42,7 @@ class CacheNear(NestPass):
         rows = func.params[0]
 
         def cache(s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
-            how, of_trees = self.facts.cache(s), self.facts.kind(s) == "tree"
+            how, of_trees = self.facts.of(s).cache, self.facts.of(s).kind == "tree"
             if not how:
                 return None
             if how == "prefetch" or of_trees:
@@ -61,7 +61,7 @@ class CacheNear(NestPass):
         first, here, most = self.facts.rows((*around, loop), rows.shape[0])
         assert most is not None, "the directive refuses row loops without bound"
         spread, features = self.facts.on_gpu, rows.shape[1]
-        shared = spread or self.facts.cache(loop) == "shared"
+        shared = spread or self.facts.of(loop).cache == "shared"
         pitch = ir.i64(row_pitch(int(features), rows.dtype)) if spread else features
         scope = "shared" if shared else "global"
         code = Builder()
@@ -82,7 +82,7 @@ class CacheNear(NestPass):
         var = loop.loop_var
         following = tirx.min(var + 1, loop.extent.astype(var.ty.dtype) - 1)
         code = Builder()
-        if self.facts.kind(loop) == "tree":
+        if self.facts.of(loop).kind == "tree":
             self._prefetch_tree(code, loop.body, {var: following}, whole)
         else:
             self._prefetch_rows(code, rows, (*around, loop), {var: following})

@@ -25,6 +25,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ..nest import Loop
 from ..schedule_prims.devices import MAX_SHARED_BYTES
 from ..tir_gen import ops
 from ..tir_gen.builder import Builder
@@ -71,13 +72,13 @@ class _RowCoding:
     def code_in_loop(self, s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
         """Code rows in a loop over rows, not in others: there a row would be coded repeatedly."""
         facts = self.facts
-        is_place = facts.kind(s) == "batch" or self._ends_fused(s, around)
+        is_place = facts.of(s).kind == "batch" or self._ends_fused(s, around)
         if not isinstance(s, tirx.For) or not is_place:
             return s
         first, here, most = facts.rows((*around, s), self.rows.shape[0])
-        if most is None or not self._may_hold_codes(s) or self._is_packed_inside(s):
+        if most is None or not self._may_hold_codes(s) or _is_packed_inside(facts.of(s)):
             return None
-        how = facts.cache(s) or "prefetch"
+        how = facts.of(s).cache or "prefetch"
         fits = self.coder.row_bytes * most <= MAX_SHARED_BYTES // 2
         shared = how == "shared" or (facts.on_gpu and (fits or how != "prefetch"))
         scope, size = "shared" if shared else "global", i64(most)
@@ -114,15 +115,8 @@ class _RowCoding:
         fused = all(map(self.facts.is_parallel, (s, *around[-1:])))
         return bool(around) and fused and self.coder.in_blocks
 
-    def _is_packed_inside(self, loop: tirx.For) -> bool:
-        """Whether loops over rows alone lead to one inside that is to keep its rows near."""
-        found = list[tirx.For]()
 
-        def look(s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
-            if self.facts.kind(s) != "batch":
-                return s
-            found.extend([s] if self.facts.cache(s) not in ("", "prefetch") else [])
-            return None
-
-        rewrite_nest(loop.body, look)
-        return bool(found)
+def _is_packed_inside(loop: Loop) -> bool:
+    """Whether loops over rows alone lead to one inside that is to keep its rows near."""
+    inside = [x for x in loop.children if x.kind == "batch"]
+    return any(x.cache not in (None, "prefetch") or _is_packed_inside(x) for x in inside)

@@ -68,15 +68,15 @@ class LowerWalks(NestPass):
     def _lower_trees(self, comparer: Comparer, shared: frozenset[Any], loop: tirx.For) -> tirx.Stmt:
         """Return a loop over trees as its walker takes it, and any other loop as it is."""
         leaf, fact = loop.body, self.facts.of(loop.body)
-        of_trees = self.facts.kind(loop) == "tree" and loop.kind == tirx.ForKind.SERIAL
-        if fact is None or not of_trees or not is_one_walk(leaf.body):
+        of_trees = self.facts.of(loop).kind == "tree" and loop.kind == tirx.ForKind.SERIAL
+        if not fact.name or not of_trees or not is_one_walk(leaf.body):
             return loop
         return WALKERS[fact.simdize](self.layout, comparer, shared).lower_trees(loop, fact) or loop
 
     def _lower(self, comparer: Comparer, shared: frozenset[Any], loop: tirx.For) -> tirx.Stmt:
         """Return a leaf loop in its form, and any other loop as it is."""
         fact, form = self.facts.of(loop), self.facts.form(loop)
-        if fact is None or form is None:
+        if form is None:
             return loop
         comparer = replace(comparer, by_team=form.by_team)
         if is_one_walk(loop.body) and loop.kind == tirx.ForKind.SERIAL:

@@ -27,6 +27,9 @@ from ..schedule_prims.walks import WalkForm, find_walk_forms
 from ..tir_gen.attributes import ModelFacts
 from ..tir_gen.ir import find_all, i64
 
+NO_LOOP = Loop("", "", 0, 1, 1)  # type: ignore[arg-type]
+"""What a loop that is not the schedule's stands for."""
+
 SUMS_OF = "tvm_forest.sums_of"
 """Names the loop whose way of adding partial sums a loop follows, if it is not its own."""
 
@@ -62,40 +65,23 @@ class NestFacts:
         """Whether loops are mapped to a GPU."""
         return any(loop.gpu for loop in self.nest.loops())
 
-    def of(self, loop: tirx.Stmt) -> Loop | None:
-        """Return the loop of the schedule that a loop stands for, or None."""
-        return self._loops.get(name_of(loop)) if isinstance(loop, tirx.For) else None
-
-    def kind(self, loop: tirx.Stmt) -> str:
-        """Return what a loop counts: "batch", "class" or "tree"; "" if it is not the schedule's."""
-        fact = self.of(loop)
-        return fact.kind if fact else ""
-
-    def cache(self, loop: tirx.Stmt) -> str:
-        """Return how the rows or trees of an iteration are brought near, "" for not at all."""
-        fact = self.of(loop)
-        return fact.cache or "" if fact else ""
+    def of(self, loop: tirx.Stmt) -> Loop:
+        """Return the loop of the schedule that a loop stands for; for any other one `NO_LOOP`."""
+        return self._loops.get(name_of(loop), NO_LOOP) if isinstance(loop, tirx.For) else NO_LOOP
 
     def form(self, loop: tirx.Stmt) -> WalkForm | None:
         """Return how the walks of a leaf loop are done, None for any other loop."""
-        fact = self.of(loop)
-        return self.forms.get(fact.name) if fact else None
+        return self.forms.get(self.of(loop).name)
 
     def is_parallel(self, loop: tirx.Stmt) -> bool:
         """Return whether a loop is parallel or is to become so."""
-        fact = self.of(loop)
-        return bool(fact and fact.parallel) or (
+        return self.of(loop).parallel or (
             isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
         )
 
-    def dimension(self, loop: tirx.Stmt) -> str:
-        """Return the dimension of a GPU that runs the iterations, such as "block.x", or ""."""
-        fact = self.of(loop)
-        return fact.gpu or "" if fact else ""
-
     def level(self, loop: tirx.Stmt) -> str:
         """Return where a GPU runs the iterations: "grid", "block", or "" for one by one."""
-        return self.dimension(loop).split(".")[0]
+        return (self.of(loop).gpu or "").split(".")[0]
 
     def on_levels(self, statement: tirx.Stmt, level: str = "") -> list[tirx.For]:
         """Return the loops inside that a GPU runs on a level, or on any, the outer ones first."""
@@ -114,12 +100,12 @@ class NestFacts:
         "plain", "atomic", "shared", "ordered" or "vector"; all but the last add one at once.
         """
         name = str(loop.annotations.get(SUMS_OF, name_of(loop)))
-        reduce = self._loops[name].reduce or "plain"
+        reduce = self._loops.get(name, NO_LOOP).reduce or "plain"
         return reduce if isinstance(reduce, tuple) else (reduce, 1)
 
     def shuffle_width(self, loop: tirx.For) -> int:
         """Return how many threads of a GPU add up their sums of a loop by shuffles; 0 for none."""
-        how, width = self.reduction(loop) if self.of(loop) else ("plain", 1)
+        how, width = self.reduction(loop)
         return width if how == "vector" and self.level(loop) == "block" else 0
 
     # -- values -----------------------------------------------------------------------------------
@@ -127,7 +113,6 @@ class NestFacts:
     def value(self, loop: tirx.For, n: Any) -> Any:
         """Return what an iteration of a loop adds to the number of the row, class or tree."""
         fact = self.of(loop)
-        assert fact is not None, "only loops of the schedule have values"
         return loop.loop_var * amount(fact.step, n) + fact.start
 
     def reach(
@@ -144,7 +129,7 @@ class NestFacts:
         Returns:
             an expression, and a number that is None if it depends on the number of rows.
         """
-        first = sum((self.value(x, n) for x in around if self.kind(x) == kind), i64(0))
+        first = sum((self.value(x, n) for x in around if self.of(x).kind == kind), i64(0))
         last = [
             [x.last for x in path if x.kind == kind] for loop in inside for path in find_paths(loop)
         ]
@@ -178,7 +163,7 @@ class NestFacts:
 
         The end of all rows is not among them: what is done for rows ends there anyway.
         """
-        values = {name_of(x): self.value(x, n) for x in around if self.of(x)}
+        values = {name_of(x): self.value(x, n) for x in around if self.of(x).name}
         guards = [x for x in self.nest.guards if x.stop is not None]
         return [
             sum(values[name] for name in guard.loops) < amount(guard.stop, n)
@@ -188,9 +173,7 @@ class NestFacts:
 
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
         """Return the first row of an iteration of loops, how many there are here, and at most."""
-        fact = self.of(around[-1])
-        assert fact is not None, "only loops of the schedule have values"
-        first, most = self.reach("batch", around, fact.children, n)
+        first, most = self.reach("batch", around, self.of(around[-1]).children, n)
         if most is None:
             return first, n - first, None
         return first, tirx.max(i64(0), tirx.min(i64(most), n - first)), most

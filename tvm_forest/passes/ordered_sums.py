@@ -133,7 +133,7 @@ class OrderedRegion(Region):
     def _fits_a_block(self, most_rows: Any) -> bool:
         """Whether one block of a GPU has all trees of some rows, of which the number is known."""
         loops = self.facts.on_levels(self.loop)
-        trees = [loop for loop in loops if self.facts.kind(loop) == "tree"]
+        trees = [loop for loop in loops if self.facts.of(loop).kind == "tree"]
         blocks = [loop for loop in trees if self.facts.level(loop) == "grid"]
         return bool(trees) and not blocks and isinstance(most_rows, tirx.IntImm)
 
@@ -146,7 +146,7 @@ class OrderedRegion(Region):
         def keep(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
             if not isinstance(s, tirx.BufferStore) or not ops.is_call(s.value, ops.REDUCE):
                 return None
-            trees = [loop for loop in around if self.facts.kind(loop) == "tree"]
+            trees = [loop for loop in around if self.facts.of(loop).kind == "tree"]
             tree = sum((self.facts.value(loop, self.n) for loop in trees), ir.i64(-first))
             place = tree if self._step == 1 else tirx.floordiv(tree, ir.i64(self._step))
             row, output = s.indices

@@ -67,7 +67,7 @@ class SeparateSums(NestPass):
         first = next(
             place
             for place, loop in enumerate(around)
-            if names[place] in facts.origins or facts.kind(loop) == "tree"
+            if names[place] in facts.origins or facts.of(loop).kind == "tree"
         )
         parallel = {loop.name for loop in facts.nest.loops() if loop.parallel}
         while first and parallel.issuperset(names[first - 1 : first + 1]):

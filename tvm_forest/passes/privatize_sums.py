@@ -41,8 +41,6 @@ from .ordered_sums import OrderedRegion, Region
 BLOCK_ROWS = 512
 """Rows that a thread of a CPU adds up at a time: their sums stay in its cache."""
 
-BLOCK_DIMENSIONS = ("block.x", "block.y", "block.z")
-
 
 @function_pass
 class PrivatizeSums(NestPass):
@@ -53,10 +51,10 @@ class PrivatizeSums(NestPass):
         facts, n = self.facts, func.params[0].shape[0]
 
         def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-            fact, apart = facts.of(s), facts.is_parallel(s)
-            if not apart and not (fact and fact.gathers_sums):  # partial sums live as long
+            if not (facts.is_parallel(s) or facts.of(s).gathers_sums):  # partial sums live as long
                 return None
-            trees = ir.find_all(s, tirx.For, lambda x: _runs_trees_at_once(facts, x))
+            loops = ((loop, facts.of(loop)) for loop in ir.find_all(s, tirx.For))
+            trees = [x for x, fact in loops if fact.kind == "tree" and fact.is_concurrent]
             margin = _find_sums(s)
             if not trees or margin is None:
                 return s
@@ -68,10 +66,6 @@ class PrivatizeSums(NestPass):
             return ir.guard(_with_own_variables(region.rewrite()), limits)
 
         return func.with_body(ir.rewrite_nest(func.body, privatize))
-
-
-def _runs_trees_at_once(facts: NestFacts, loop: tirx.For) -> bool:
-    return facts.kind(loop) == "tree" and (facts.is_parallel(loop) or bool(facts.level(loop)))
 
 
 def _with_threads_in_common(
@@ -198,7 +192,7 @@ class _Region(Region):
         """Threads of the blocks that run this region."""
         sizes = dict[str, int]()
         for fact in map(self.facts.of, (*self.around, *ir.find_loops(self.loop))):
-            if fact is not None and fact.gpu in BLOCK_DIMENSIONS:
+            if fact.gpu and fact.gpu.startswith("block"):
                 sizes[fact.gpu] = max(sizes.get(fact.gpu, 1), fact.count or 1)
         return prod(sizes.values())
 

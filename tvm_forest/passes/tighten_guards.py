@@ -33,7 +33,7 @@ class TightenGuards(NestPass):
         return func.with_body(rewrite_loops(func.body, self._tighten))
 
     def _tighten(self, loop: tirx.For) -> tirx.Stmt:
-        is_behind_walk = self.facts.form(loop) is not None or self.facts.kind(loop) == "class"
+        is_behind_walk = self.facts.form(loop) is not None or self.facts.of(loop).kind == "class"
         body = _guard_together(loop.body) if is_behind_walk else loop.body
         if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
             return loop

@@ -39,7 +39,7 @@ class WriteNest(NestPass):
         def write(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
             if not isinstance(s, tirx.For) or name_of(s) not in facts.origins:
                 return None
-            outer = {name_of(loop): facts.value(loop, n) for loop in around if facts.of(loop)}
+            outer = {name_of(loop): facts.value(loop, n) for loop in around if facts.of(loop).name}
             return _Writer.of(facts, n, s).write(outer)
 
         return func.with_body(rewrite_nest(func.body, write))

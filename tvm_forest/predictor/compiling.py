@@ -66,19 +66,19 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     if known is not None:
         return known
     request, laid_out = _lay_out(request)
-    kinds = _find_kinds(place, request, laid_out)
-    code = _find_code(kinds, request.target)
+    kinds = {} if place is None else _describe_kinds(request, laid_out)
+    code = [] if place is None else _find_code(place.cache, kinds, request.target)
     missing = [x for x in laid_out.functions if not any(x.name in y.symbols for y in code)]
     if not missing:  # to lay the model out again takes no longer than to keep it
         LOG.info("%s: code is that of other models of its kind", ", ".join(request.outputs))
         return request, Compiled(code, laid_out.arguments, laid_out.columns)
     compiled = compiler.compile_forest(request, laid_out._replace(functions=missing))
     key = compiled.code[0].key
-    for name in (x.name for x in missing if key and x.name in kinds):
-        kinds[name].write(Archive({"code": key, "symbol": name}, {}))
     compiled = compiled._replace(code=[*code, *compiled.code], arguments=laid_out.arguments)
     if place is not None and key:
-        place.write(_describe_model(request, compiled))
+        for name in (x.name for x in missing if x.name in kinds):
+            place.cache.write(kinds[name], Archive({"code": key, "symbol": name}, {}))
+        place.cache.write(place.key, _describe_model(request, compiled))
     return request, compiled
 
 
@@ -91,7 +91,7 @@ def find_known(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
     if known is not None or place is None:
         return known
     request, laid_out = _lay_out(request)
-    code = _find_code(_find_kinds(place, request, laid_out), request.target)
+    code = _find_code(place.cache, _describe_kinds(request, laid_out), request.target)
     if sum(len(x.symbols) for x in code) < len(laid_out.functions):
         return None
     return request, Compiled(code, laid_out.arguments, laid_out.columns)
@@ -102,14 +102,6 @@ class _Place(NamedTuple):
 
     cache: CodeCache
     key: str
-
-    def read(self) -> Archive | None:
-        """Return the entry, None if there is none."""
-        return self.cache.read(self.key)
-
-    def write(self, entry: Archive) -> None:
-        """Keep an entry."""
-        self.cache.write(self.key, entry)
 
 
 def _find_place(request: BuildRequest) -> _Place | None:
@@ -128,26 +120,22 @@ def _lay_out(request: BuildRequest) -> tuple[BuildRequest, LaidOut]:
     return request, lay_out(request)
 
 
-def _find_kinds(
-    place: _Place | None, request: BuildRequest, laid_out: LaidOut
-) -> dict[str, _Place]:
-    """Return where is kept what is known of the kind of each function that has one."""
-    if place is None:
-        return {}
+def _describe_kinds(request: BuildRequest, laid_out: LaidOut) -> dict[str, str]:
+    """Return the key of what is known of the kind of each function that has one, by its name."""
     machine = digest(*_describe_machine_code(request))
     laid = (x for x in laid_out.functions if isinstance(x, LaidFunction))
-    return {x.name: place._replace(key=digest("kind", machine, describe_kind(x))) for x in laid}
+    return {x.name: digest("kind", machine, describe_kind(x)) for x in laid}
 
 
-def _find_code(kinds: dict[str, _Place], target: Target) -> list[CodeOf]:
-    """Return what the cache has of the code of some functions, by their kinds."""
+def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[CodeOf]:
+    """Return what the cache has of the code of some functions, by the keys of their kinds."""
     symbols = dict[str, dict[str, str]]()
-    for name, kind in kinds.items():
-        known = kind.read()
+    for name, key in kinds.items():
+        known = cache.read(key)
         if known is not None:
             symbols.setdefault(str(known.manifest["code"]), {})[name] = known.manifest["symbol"]
-    loaded = {key: load_kept(kinds[next(iter(x))].cache, key, target) for key, x in symbols.items()}
-    return [CodeOf(loaded[key], x, key) for key, x in symbols.items() if loaded[key] is not None]
+    found = [CodeOf(load_kept(cache, key, target), x, key) for key, x in symbols.items()]
+    return [code for code in found if code.library is not None]
 
 
 def _digest_model(request: BuildRequest) -> str:
@@ -178,7 +166,7 @@ def _find_model(
     place: _Place | None, request: BuildRequest
 ) -> tuple[BuildRequest, Compiled] | None:
     """Return what the cache knows of a model; None if it does not have its code."""
-    known = None if place is None else place.read()
+    known = None if place is None else place.cache.read(place.key)
     if known is None or place is None:
         return None
     try:

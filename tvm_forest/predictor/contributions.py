@@ -97,20 +97,11 @@ class Contributions:
         _, compiled = compile_or_load(self._requests[name])
         library, arrays = compiled.library, compiled.arguments[name]
         model = functions.to_arguments([functions.to_tensor(array) for array in arrays])
-        sizes = compiled.block_rows
+        sizes, bound = compiled.block_rows, list[BoundFunction]()
         functions.adopt(library, has_threads=any(size > 1 for size in sizes.values()))
-        bound = [
-            BoundFunction(
-                serial=library[function],
-                parallel=library[function + PARALLEL] if size > 1 else None,
-                model=model,
-                rows_per_thread=size,
-                rows_per_block=0,
-                takes_memberships=True,
-                keeps_order=True,
-            )
-            for function, size in sizes.items()
-        ]
+        for function, size in sizes.items():
+            parallel = library[function + PARALLEL] if size > 1 else None
+            bound.append(BoundFunction(library[function], parallel, model, rows_per_thread=size))
         return bound[0], bound[-1]
 
 

@@ -113,11 +113,7 @@ class DevicePredictor(Predictor):
     # -- rows on the GPU --------------------------------------------------------------------------
 
     def _sums(
-        self,
-        rows: Any,
-        n_jobs: int | None = None,
-        iteration_range: Range = None,
-        on_host: bool = True,
+        self, rows: Any, n_jobs: int | None, iteration_range: Range, on_host: bool = True
     ) -> tuple[Any, Any]:
         place = dlpack.device_of(rows)
         if place[0] not in GPUS:

@@ -67,9 +67,9 @@ class BoundFunction(NamedTuple):
     parallel: Any
     model: tuple[Any, ...]
     rows_per_thread: int
-    rows_per_block: int
-    takes_memberships: bool
-    keeps_order: bool
+    rows_per_block: int = 0
+    takes_memberships: bool = True
+    keeps_order: bool = True
 
 
 class AddressTable(ctypes.c_void_p):

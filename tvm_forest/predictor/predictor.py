@@ -182,11 +182,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         return self if part is now else part
 
     def predict(
-        self,
-        rows: Any,
-        n_jobs: int | None = None,
-        iteration_range: Range = None,
-        **as_source: Any,
+        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
     ) -> Array:
         """Predict what the source object's `predict` returns.
 
@@ -351,11 +347,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         return self.target.kind
 
     def _sums(
-        self,
-        rows: Any,
-        n_jobs: int | None = None,
-        iteration_range: Range = None,
-        on_host: bool = True,
+        self, rows: Any, n_jobs: int | None, iteration_range: Range, on_host: bool = True
     ) -> tuple[Array, Array]:
         """Return margins and values, both (R, C); one array if the link is the identity.
 

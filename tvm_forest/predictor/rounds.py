@@ -12,12 +12,7 @@ import numpy as np
 
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
-from ..forest.rewrites.ordering import (
-    count_rounds,
-    find_rounds,
-    silence_rounds,
-    take_rounds,
-)
+from ..forest.rewrites.ordering import count_rounds, find_rounds, silence_rounds, take_rounds
 from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..laying_out import CodeOf, Compiled, LaidOut, lay_out

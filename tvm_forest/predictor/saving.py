@@ -15,13 +15,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from .. import archive
 from ..errors import BuildError, InputError, ModelFormatError, UnsupportedModel
-from ..forest import Forest
 from ..forest.fields import from_fields, to_fields
 from ..laying_out import CodeOf, Compiled
 from ..laying_out.request import BuildRequest
@@ -140,26 +139,10 @@ def from_bytes(
         return _to_predictor(manifest, parts, recompile)
 
 
-class Saved(NamedTuple):
-    """What a saved predictor holds beside its code.
+def read_saved(path: str) -> tuple[BuildRequest, dict[str, Any], str]:
+    """Return what was compiled into a saved predictor, none of whose code is loaded.
 
-    Attributes:
-        forest: the model.
-        schedules: by the smallest batch of each.
-        target: what it is compiled for.
-        made_for: what the code needs of a CPU.
-        version: of the package that wrote it.
-    """
-
-    forest: Forest
-    schedules: dict[int, Schedule]
-    target: Target
-    made_for: dict[str, Any]
-    version: str
-
-
-def read_saved(path: str) -> Saved:
-    """Return what a saved predictor holds; none of its code is loaded.
+    And what that code needs of a CPU, and the version of the package that wrote it.
 
     Raises:
         ModelFormatError: see `load_predictor`.
@@ -168,9 +151,8 @@ def read_saved(path: str) -> Saved:
     manifest, parts = archive.unpack(archive.read_file(Path(path), where), where)
     _check_manifest(manifest, where, None)
     with _refuse_unexpected(where):
-        code, version = manifest["code"], manifest["versions"]["tvm_forest"]
-        request = _read_model(manifest, parts)
-        return Saved(request.forest, request.schedules, request.target, code["made_for"], version)
+        made_for, version = manifest["code"]["made_for"], manifest["versions"]["tvm_forest"]
+        return _read_model(manifest, parts), made_for, version
 
 
 @contextlib.contextmanager

@@ -8,15 +8,15 @@ a block, so the mapping stays an annotation until code is made for a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..nest import Loop, find_paths
 from ..nest.problems import Problem
 from ..target import STATIC_SHARED_BYTES
-from .directive import Refusal, check_word, directive, find_loop, offer_loops
+from .directive import Refusal, check_word, directive, find_loop
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -28,15 +28,7 @@ MAX_SHARED_BYTES = STATIC_SHARED_BYTES
 """Bytes of shared memory that searches and defaults give a block; `Target` knows what there are."""
 
 
-def _gpu_dimension_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    used = {loop.gpu for loop in sch.loops()}
-    free = [dimension for dimension in DIMENSIONS if dimension not in used]
-    for loop in sch.loops() if sch.target == "gpu" else ():
-        if loop.gpu is None and not loop.parallel:
-            yield from ({"index": loop.name, "dimension": dimension} for dimension in free)
-
-
-@directive(_gpu_dimension_choices)
+@directive()
 def gpu_dimension(sch: Schedule, index: str, dimension: str) -> Schedule:
     """Map the iterations of a loop to a dimension of the grid or of a thread block.
 
@@ -78,9 +70,14 @@ def _check_block(sch: Schedule) -> Schedule:
         counts = [x.count or 1 for x in path if _is_on_block(x.gpu)]
         counts += [_find_team_size(sch)] * any(x.cooperate for x in path)
         if prod(counts) > MAX_BLOCK_THREADS:
-            what = f"{' x '.join(map(str, counts))} = {prod(counts)} threads per block, the target"
-            raise Refusal("index", f"{what} allows {MAX_BLOCK_THREADS}; use smaller tiles")
+            raise Refusal("index", say_too_many(counts))
     return sch
+
+
+def say_too_many(counts: Sequence[int]) -> str:
+    """Say that the dimensions of a block make it larger than it may be."""
+    what = f"{' x '.join(map(str, counts))} = {prod(counts)} threads per block, the target"
+    return f"{what} allows {MAX_BLOCK_THREADS}; use smaller tiles"
 
 
 # -- tiles that threads decide together -----------------------------------------------------------
@@ -100,14 +97,7 @@ def _find_team_size(sch: Schedule) -> int:
     return count_team(next(sizes, 1))
 
 
-def _cooperate_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    loops = sch.loops()
-    taken = any(loop.cooperate or loop.gpu == TEAM_DIMENSION for loop in loops)
-    if sch.target == "gpu" and _find_team_size(sch) > 1 and not taken:
-        yield from ({"index": loop.name} for loop in loops if loop.gpu)
-
-
-@directive(_cooperate_choices)
+@directive()
 def cooperate(sch: Schedule, index: str) -> Schedule:
     """Let a team of threads decide each tile together, a thread a node.
 
@@ -157,11 +147,7 @@ def list_team_problems(nest: Loop) -> Iterator[Problem]:
 # -- sums -----------------------------------------------------------------------------------------
 
 
-def _has_sums_in_block(loop: Loop) -> bool:
-    return loop.kind == "tree" and _is_on_block(loop.gpu) and loop.reduce is None
-
-
-@directive(offer_loops(_has_sums_in_block))
+@directive()
 def shared_reduce(sch: Schedule, index: str) -> Schedule:
     """Keep the partial sums of a tree loop in the shared memory of a GPU's thread block.
 

@@ -42,13 +42,7 @@ def _tile_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 
 def _tile_onto_tir(
-    tir: s_tir.Schedule,
-    loops: TirLoops,
-    index: str,
-    outer: str,
-    inner: str,
-    size: int | None = None,
-    parts: int | None = None,
+    tir: s_tir.Schedule, loops: TirLoops, index: str, size: Any = None, parts: Any = None, **_: str
 ) -> None:
     """Split the loop; TVM adds the guard as a predicate of the block."""
     extent = getattr(tir.get(loops[index]).extent, "value", None)

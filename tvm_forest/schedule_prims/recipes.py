@@ -374,13 +374,8 @@ RECIPES: dict[str, Recipe] = {
         *(xgboost_rows, serial_straight_lines, gpu_straight_lines, tahoe_direct),
         *(tahoe_shared_data, tahoe_shared_data_rows, tahoe_shared_forest),
         *(tahoe_shared_partial_forest, rapids_fil, treebeard_tree_at_a_time, tree_parallel),
-        *(
-            row_and_tree_parallel,
-            two_trees_at_a_time,
-            rows_by_trees,
-            gpu_template,
-            gpu_shared_ranks,
-        ),
+        *(row_and_tree_parallel, two_trees_at_a_time, rows_by_trees),
+        *(gpu_template, gpu_shared_ranks),
     )
 }
 """Every recipe by its name: E1 to E13 of the specification in their order, and another."""

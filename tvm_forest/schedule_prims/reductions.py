@@ -10,12 +10,11 @@ any number of loops, after all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..nest import Loop
-from .directive import Refusal, directive, find_loop, offer_loops
+from .directive import Refusal, directive, find_loop
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -24,12 +23,7 @@ WIDTHS = (2, 4, 8, 16, 32)
 """Lanes of a vector of partial sums."""
 
 
-def _has_conflict(loop: Loop) -> bool:
-    """Whether iterations of a loop add to one margin at the same time, and nothing says how."""
-    return loop.kind == "tree" and loop.reduce is None and bool(loop.parallel or loop.gpu)
-
-
-@directive(offer_loops(_has_conflict))
+@directive()
 def atomic_reduce(sch: Schedule, index: str) -> Schedule:
     """Add the leaves of a parallel tree loop atomically, without partial sums.
 
@@ -51,7 +45,7 @@ def atomic_reduce(sch: Schedule, index: str) -> Schedule:
     return sch.with_loop(index, replace(loop, reduce="atomic"))
 
 
-@directive(offer_loops(_has_conflict))
+@directive()
 def ordered_reduce(sch: Schedule, index: str) -> Schedule:
     """Add the leaves of a parallel tree loop in the order of the model.
 
@@ -79,14 +73,7 @@ def ordered_reduce(sch: Schedule, index: str) -> Schedule:
     return sch.with_loop(index, replace(loop, reduce="ordered"))
 
 
-def _vector_reduce_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
-    for loop in filter(_has_conflict, sch.loops()):
-        for width in (8, 16, 32) if loop.gpu else (8, 16):
-            if _find_shuffle_refusal(loop, width) is None:
-                yield {"index": loop.name, "width": width}
-
-
-@directive(_vector_reduce_choices)
+@directive()
 def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
     """Add up the partial sums of a parallel tree loop with vectors along the rows.
 
@@ -110,22 +97,14 @@ def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
     loop = _find_conflict(sch, index, "there is nothing to reduce")
     if not isinstance(width, int) or width not in WIDTHS:
         raise Refusal("width", f"{width!r} is not a power of two up to 32; use one of {WIDTHS}")
-    refusal = _find_shuffle_refusal(loop, width)
-    if refusal is not None:
-        raise refusal
-    return sch.with_loop(index, replace(loop, reduce=("vector", width)))
-
-
-def _find_shuffle_refusal(loop: Loop, width: int) -> Refusal | None:
-    """Return why the threads of a loop cannot add up their sums by shuffles, or None."""
     if loop.gpu and loop.gpu != "block.x":
         what = f"'{loop.name}' is mapped to {loop.gpu}, but threads next to each other are those"
         advice = "map it there, or use shared_reduce or atomic_reduce"
-        return Refusal("index", f"{what} of block.x; {advice}")
+        raise Refusal("index", f"{what} of block.x; {advice}")
     if loop.gpu and (loop.count is None or loop.count % width):
         what = f"{width} does not divide the {loop.count} threads of '{loop.name}'"
-        return Refusal("width", f"{what}; tile the trees by a multiple of it")
-    return None
+        raise Refusal("width", f"{what}; tile the trees by a multiple of it")
+    return sch.with_loop(index, replace(loop, reduce=("vector", width)))
 
 
 def _find_conflict(sch: Schedule, index: str, why: str) -> Loop:

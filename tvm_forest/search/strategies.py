@@ -102,7 +102,7 @@ def search_beam(space: Space, measure: Measure, rng: random.Random) -> None:
 
 def neighbours(sch: Schedule) -> Iterator[Schedule]:
     """Yield what one more directive may make of a schedule that keeps its order of additions."""
-    for name in sorted(set(DIRECTIVES) - {"gpu_dimension", "shared_reduce"}):
+    for name in sorted(DIRECTIVES):
         for arguments in DIRECTIVES[name].choices(sch):
             try:
                 new = DIRECTIVES[name].apply(sch, arguments)

@@ -34,10 +34,7 @@ class FuseParallel(NestPass):
             return loop
         fused = tirx.Var(f"{var.name}{inner.loop_var.name}", var.ty)
         count = inner.extent.astype(var.ty.dtype)
-        places = {
-            var: tirx.floordiv(fused, count),
-            inner.loop_var: tirx.floormod(fused, count),
-        }
+        places = {var: tirx.floordiv(fused, count), inner.loop_var: tirx.floormod(fused, count)}
         return change_loop(
             loop,
             loop_var=fused,

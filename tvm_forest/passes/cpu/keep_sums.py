@@ -35,7 +35,7 @@ class KeepSums(NestPass):
 
     def _keep(self, trees: tirx.For) -> tirx.Stmt:
         leaf, fact = trees.body, self.facts.of(trees.body)
-        if self.facts.kind(trees) != "tree" or fact is None or fact.count is None:
+        if self.facts.of(trees).kind != "tree" or not fact.name or fact.count is None:
             return trees
         computed = WALKERS[fact.simdize].computed_rows(leaf.extent, fact.count)
         store = leaf.body

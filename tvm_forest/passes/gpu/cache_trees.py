@@ -19,7 +19,7 @@ Tahoe's shared forest (EuroSys 2021), and "SilvanForge" (SOSP 2024), section 6 o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -28,6 +28,7 @@ from tvm import tirx
 from ...errors import ScheduleError
 from ...layouts import COPIED
 from ...layouts.protocol import find
+from ...schedule_prims.directive import make_error
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, i64, join_statements, lanes, rewrite_nest
 from ..cache_near import change_in_blocks
@@ -60,7 +61,7 @@ class CacheTrees(NestPass):
         copied = find(nest.layout).copied
         here = [name for name in copied if name in buffers and copied[name] in buffers]
         if not here:
-            _refuse(self.facts, asking[0].name)
+            raise _make_refusal(self.facts, asking[0].name)
         n, body = func.params[0].shape[0], func.body
         for name in here:
             starts, elements = copied[name], buffers[name]
@@ -70,14 +71,12 @@ class CacheTrees(NestPass):
         return func.with_body(body)
 
 
-def _refuse(facts: NestFacts, name: str) -> NoReturn:
-    """Refuse a loop that asks for copies in a layout that has none."""
+def _make_refusal(facts: NestFacts, name: str) -> ScheduleError:
+    """Make the exception for a loop that asks for copies in a layout that has none."""
     layout, tiled = repr(facts.nest.layout), facts.model.tile_size > 1
-    raise ScheduleError(
-        f"cache: argument 'index': trees of '{name}' in layout {layout}{' of tiles' * tiled} "
-        f"cannot be copied into shared memory; use one of {', '.join(COPIED)} without tiles, "
-        f"or leave this cache out\n{facts.nest.render(name)}"
-    )
+    what = f"trees of '{name}' in layout {layout}{' of tiles' * tiled} cannot be copied into shared"
+    advice = f"use one of {', '.join(COPIED)} without tiles, or leave this cache out"
+    return make_error(facts.nest, "cache", f"argument 'index': {what} memory; {advice}", name)
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class _TreeCopier:
         Returns None for any other statement.
         """
         fact = self.facts.of(s)
-        if fact is None or fact.kind != "tree" or fact.cache not in COPYING:
+        if fact.kind != "tree" or fact.cache not in COPYING:
             return None
         if not loads_of(s.body, self.elements):
             return None

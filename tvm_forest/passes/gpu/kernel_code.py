@@ -140,12 +140,11 @@ def change_scope(statement: Any, old: str, new: str) -> Any:
 
 def map_kernels(statement: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
     """Change the outermost loops that are bound to blocks or threads."""
-    return rewrite_nest(
-        statement,
-        lambda s, around: (
-            change(s) if isinstance(s, tirx.For) and s.thread_binding is not None else None
-        ),
-    )
+
+    def change_kernel(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
+        return change(s) if isinstance(s, tirx.For) and axis_tag(s) else None
+
+    return rewrite_nest(statement, change_kernel)
 
 
 def thread_axis(var: tirx.Var, tag: str) -> tirx.IterVar:

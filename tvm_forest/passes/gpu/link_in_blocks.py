@@ -48,7 +48,7 @@ def _with_epilogue(
     nest: tirx.Stmt, epilogue: tirx.For, facts: NestFacts, rows: Any, around: tuple[tirx.For, ...]
 ) -> tirx.Stmt | None:
     """Put the epilogue behind the body of the innermost loop over blocks; None if it cannot be."""
-    if facts.kind(nest) != "batch" or facts.level(nest) != "grid":
+    if facts.of(nest).kind != "batch" or facts.level(nest) != "grid":
         return None
     around = (*around, nest)
     if facts.has_level(nest.body, "grid"):

@@ -72,14 +72,12 @@ class _BlockWriter:
         backwards: whether the last thread runs first.
         memory: buffers of the block.
         places: what has become of the buffers of the nest; those of a thread have an index for it.
-        values: what has become of variables of a thread: loads of a table.
     """
 
     threads: list[tirx.For]
     backwards: bool
     memory: list[Any] = field(default_factory=list)
     places: dict[Any, kernel_code.Place] = field(default_factory=dict)
-    values: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def _count(self) -> int:
@@ -105,11 +103,9 @@ class _BlockWriter:
             waiting.clear()
 
         for old in parts:
-            part = replace_vars(kernel_code.move_buffers(old, self.places), self.values)
+            part = kernel_code.move_buffers(old, self.places)
             if isinstance(part, tirx.AllocBuffer):
                 self._keep_buffer(part.buffer)
-            elif isinstance(part, tirx.Bind):
-                waiting.append(self._keep_value(part))
             elif not kernel_code.has_meeting(part):
                 waiting.append(part)
             elif _first_shuffle(part) is not None:
@@ -129,18 +125,6 @@ class _BlockWriter:
         self.memory.append(wide)
         self.places[buffer] = (wide, place)
 
-    def _keep_value(self, bind: tirx.Bind) -> tirx.Stmt:
-        """Declare a variable that outlives a barrier."""
-        cell = self._table(bind.var.name, str(bind.value.ty.dtype))
-        self.values[bind.var] = tirx.BufferLoad(cell, [self._number])
-        return tirx.BufferStore(cell, bind.value, [self._number])
-
-    def _table(self, name: str, dtype: str) -> Any:
-        """Declare one value for every thread."""
-        table = tirx.decl_buffer((i64(self._count),), dtype, name, scope="global")
-        self.memory.append(table)
-        return table
-
     def _split_shuffles(self, part: tirx.Stmt) -> list[tirx.Stmt]:
         """Return what all threads give to the first shuffle of a statement, and what they do then.
 
@@ -150,7 +134,8 @@ class _BlockWriter:
         if call is None:
             return [part]
         _, value, by, width, _ = call.args
-        slot = self._table("slot", str(value.ty.dtype))
+        slot = tirx.decl_buffer((i64(self._count),), str(value.ty.dtype), "slot", scope="global")
+        self.memory.append(slot)
         width, by, number = width.astype("int64"), by.astype("int64"), self._number
         lane = tirx.floormod(number, width)
         source = tirx.Select(lane + by < width, lane + by, lane)
@@ -177,7 +162,6 @@ class _BlockWriter:
         """Refuse what may differ between the threads that meet inside."""
         own = [loop.loop_var for loop in self.threads]
         own += [wide for buffer, (wide, _) in self.places.items() if not _is_shared(buffer)]
-        own += [load.source for load in self.values.values()]
         variables = find_all(expr, tirx.Var, lambda var: any(x.same_as(var) for x in own))
         if variables:
             raise BuildError(

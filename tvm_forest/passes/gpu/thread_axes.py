@@ -90,6 +90,6 @@ def flat_kernel(nest: tirx.Stmt, facts: NestFacts) -> tirx.Stmt:
 
 def _is_independent(loop: tirx.For, facts: NestFacts) -> bool:
     """Whether the iterations of a loop of no kernel may run at the same time."""
-    if is_spread(loop) or EPILOGUE in loop.annotations or facts.kind(loop) in ("batch", "class"):
+    if is_spread(loop) or EPILOGUE in loop.annotations or facts.of(loop).kind in ("batch", "class"):
         return True
     return str(loop.loop_var.name).endswith("_init")  # TVM writes base scores in such loops

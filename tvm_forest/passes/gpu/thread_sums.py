@@ -57,7 +57,7 @@ class ThreadSums(NestPass):
     def _keep(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         """Return a statement whose sums are in registers, or None where they cannot be."""
         lanes, facts = _find_shuffle(self.facts, around), self.facts
-        trees = facts.kind(s) == "tree" and not facts.level(s) and any(map(facts.level, around))
+        trees = facts.of(s).kind == "tree" and not facts.level(s) and any(map(facts.level, around))
         if not trees and not (lanes and isinstance(s, tirx.BufferStore)):
             return None
         sums = _RegisterSums.of(s, facts, lanes)
@@ -105,7 +105,7 @@ class _RegisterSums:
         """Return the sums of a statement, or None where they cannot be kept."""
         stores = [x for x in ir.find_stores(statement) if ops.is_call(x.value, ops.REDUCE)]
         loops = ir.find_loops(statement)
-        simdized = any(fact and fact.simdize for fact in map(facts.of, loops))
+        simdized = any(facts.of(loop).simdize for loop in loops)
         if len(stores) != 1 or facts.has_level(statement, "grid") or simdized:
             return None
         if _count_uses(statement, stores[0].buffer) > _count_uses(stores[0], stores[0].buffer):
@@ -176,7 +176,7 @@ class _RegisterSums:
 
         def loop(x: tirx.For) -> tirx.For:
             count, fact = self.serial.get(x.loop_var), self.facts.of(x)
-            if count is None or fact is None:
+            if count is None:
                 return x
             kind = x.kind if fact.interleave > 1 else tirx.ForKind.UNROLLED
             whole = fact.kind != "class" or _is_constant(x.extent, count)

@@ -28,10 +28,10 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ...errors import ScheduleError
 from ...internals.names import ADDRESS_OF
 from ...nest import Nest
-from ...schedule_prims.devices import MAX_BLOCK_THREADS, TEAM_DIMENSION
+from ...schedule_prims.devices import MAX_BLOCK_THREADS, TEAM_DIMENSION, say_too_many
+from ...schedule_prims.directive import make_error
 from ...tir_gen import ir
 from ...tir_gen.builder import SPREAD
 from ...tir_gen.ir import find_stores, guard, i64, join_statements, mentions, replace_vars
@@ -88,7 +88,7 @@ class KernelWriter:
         inner = {loop.loop_var: i64(0) for loop in ir.find_loops(root)}
         blocks, threads = dict[str, Dimension](), dict[str, tuple[tirx.Var, int]]()
         for dimension in AXES:
-            mine = [loop for loop in loops if facts.dimension(loop) == dimension]
+            mine = [loop for loop in loops if facts.of(loop).gpu == dimension]
             var = dimension_var(dimension)
             if mine and dimension.startswith("block"):
                 threads[dimension] = (var, max(facts.nest[name_of(x)].count or 1 for x in mine))
@@ -98,7 +98,9 @@ class KernelWriter:
             threads[TEAM_DIMENSION] = (dimension_var(TEAM_DIMENSION), int(ballot.args[2]))
         if not blocks and not threads:
             threads["block.x"] = (dimension_var("block.x"), FLAT_THREADS)
-        _check_threads(facts.nest, [count for _, count in threads.values()])
+        counts = [count for _, count in threads.values()]
+        if prod(counts) > MAX_BLOCK_THREADS:
+            raise make_error(facts.nest, "build", f"argument 'schedule': {say_too_many(counts)}")
         launches = {var: i64(0) for var in outer}
         sizes = [simplify(replace_vars(extent, launches)) for _, extent in blocks.values()]
         return cls(facts, blocks, threads, sizes)
@@ -168,7 +170,7 @@ class KernelWriter:
 
     def _map(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
         """Let a thread or a block do one iteration of a loop."""
-        dimension = self.facts.dimension(s)
+        dimension = str(self.facts.of(s).gpu)
         of_block = dimension in self.threads
         var, extent = (self.threads if of_block else self.blocks)[dimension]
         limit = i64(extent) if isinstance(extent, int) else extent
@@ -249,11 +251,11 @@ class KernelWriter:
         width = int(find_calls(store, kernel_code.SHUFFLE)[0].args[3])
         threads = self.threads["block.x"][1]
         if threads % width:
-            raise ScheduleError(
-                f"build: argument 'schedule': {threads} threads of block.x cannot be dealt out in "
-                f"groups of {width}, as vector_reduce asks; use a multiple of {width}\n"
-                f"{self.facts.nest}"
+            what = (
+                f"argument 'schedule': {threads} threads of block.x cannot be dealt out in groups"
             )
+            what += f" of {width}, as vector_reduce asks; use a multiple of {width}"
+            raise make_error(self.facts.nest, "build", what)
         return store
 
     # -- memory -----------------------------------------------------------------------------------
@@ -334,15 +336,6 @@ def _largest(extents: list[Any]) -> Any:
     return simplify(most)
 
 
-def _check_threads(nest: Nest, counts: list[int]) -> None:
-    if prod(counts) > MAX_BLOCK_THREADS:
-        text = " x ".join(map(str, counts))
-        raise ScheduleError(
-            f"build: argument 'schedule': {text} = {prod(counts)} threads per block, the target "
-            f"allows {MAX_BLOCK_THREADS}; use smaller tiles\n{nest}"
-        )
-
-
 def _check_shared(nest: Nest, buffers: list[Any], most: int) -> None:
     """Refuse more shared memory than a block has, and say how many rows would fit."""
     sizes = {x: prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers}
@@ -363,7 +356,5 @@ def _check_shared(nest: Nest, buffers: list[Any], most: int) -> None:
         few = f"at most {fit[0]} trees at a time, by a serial loop over tiles of them around those"
         if fit[0] > 0:
             remedy = f"use {few} of the block, or at most {fit[1]} rows"
-    raise ScheduleError(
-        f"build: argument 'schedule': {text} bytes of shared memory per block, the target "
-        f"allows {most}; {remedy}\n{nest}"
-    )
+    what = f"argument 'schedule': {text} bytes of shared memory per block, the target allows {most}"
+    raise make_error(nest, "build", f"{what}; {remedy}")

@@ -27,15 +27,7 @@ from tvm import sym, tirx
 from ...errors import ScheduleError
 from ...internals.names import DICT_ATTRS
 from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Nest, Share, find_paths, make_chain
-from ...nest.marks import (
-    MARKS,
-    Told,
-    list_told,
-    read_bound,
-    read_guards,
-    read_loops,
-    with_marks,
-)
+from ...nest.marks import MARKS, Told, list_told, read_bound, read_guards, read_loops, with_marks
 from ...nest.problems import does_each_once
 from ...schedule_prims.directive import is_whole
 from ...schedule_prims.replay import KIND, NAME, PARTS, PREFIX
