@@ -16,6 +16,7 @@ from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import protocol
+from tvm_forest.layouts.bitsliced import list_depths
 from tvm_forest.layouts.row_codes import planes, selections
 from tvm_forest.layouts.row_codes.selections import is_listed
 from tvm_forest.probe_rows import hard_rows
@@ -58,7 +59,8 @@ def test_nodes_that_ask_the_same_share_a_plane() -> None:
     trees += [Split(0, 0.5, 3.0, 4.0, True), Split(0, 0.25, 3.0, 4.0)]
     tests = planes.number_tests(forest_of(trees))
     inner = forest_of(trees).is_leaf == 0
-    assert tests.code.tests == 4
+    assert tests.code.tests == planes.MIN_PLANES
+    assert tests.arrays["column_planes"].tolist() == [0, 2, 3, 4]
     assert tests.plane[inner].tolist() == [1, 2, 1, 3, 0]
 
 
@@ -76,16 +78,38 @@ def test_eight_planes_are_the_bits_of_numbers_in_order(words: int) -> None:
 def test_a_complete_tree_is_a_table_of_tests_and_one_of_leaves() -> None:
     forest = forest_of([Split(2, 0.5, -1.0, Split(1, 2.0, 3.0, 5.0))])
     rep, arrays = pack(forest)
-    assert (rep.depths, rep.bits, rep.table) == ((2,), 2, 64)
+    assert (rep.depths, rep.bits, rep.table) == ((3, 2, 1), 6, 64)
     assert arrays["tests"].tolist() == [1, 0, 0, 0]
     assert arrays["leaf_value"][:4].tolist() == [5.0, 3.0, -1.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("deepest", "depths"),
+    [(-1, ()), (0, (3, 2, 1)), (3, (3, 2, 1)), (4, (6, 5, 4, 3, 2)), (8, (8, 7, 6, 5, 4))],
+)
+def test_code_for_complete_trees_is_for_the_same_depths_in_many_models(
+    deepest: int, depths: tuple[int, ...]
+) -> None:
+    assert list_depths(deepest) == depths
+
+
+def test_a_tree_that_no_code_is_as_shallow_as_is_completed() -> None:
+    def complete(depth: int, number: int = 1) -> Any:
+        sides = (complete(depth - 1, 2 * number + k) for k in (0, 1)) if depth else ()
+        return Split(depth % 3, number / 64, *sides) if depth else float(number)
+
+    forest = forest_of([complete(7), Split(2, 0.5, 3.0, 4.0), 5.0])
+    rep, arrays = pack(forest)
+    assert rep.depths == (7, 6, 5, 4, 3)
+    assert arrays["depth"].tolist() == [7, 3, 3]
+    check_results(forest, sliced(forest), (65,), jobs=(1,))
 
 
 def test_selections_lead_to_the_leaf_of_the_reference_walk() -> None:
     """Interpreted here, one row at a time, on a tree that no complete form would hold."""
     forest = forest_of([chain(23), chain(9, -0.5), 0.5])
     rep, arrays = pack(forest)
-    assert rep.depths == (0,)
+    assert rep.depths == (3, 2, 1)
     rows = hard_rows(forest, 200)
     tests = planes.number_tests(forest)
     for row, leaves in zip(rows, forest.predict_reference(rows, "apply"), strict=True):
@@ -158,7 +182,7 @@ def test_deep_trees_and_wide_tables_are_exact() -> None:
     forest = forest_of([chain(40), *[Split(0, 0.5, 1.0, 2.0)] * 3, chain(300, 0.01), 7.0])
     check_results(forest, sliced(forest, 128), (1, 130), jobs=(1,))
     forest = full_forest(2, 9)
-    assert pack(forest)[0].bits == 9
+    assert pack(forest)[0].bits == 12
     check_results(forest, sliced(forest, 256), (1, 300), jobs=(1,))
 
 

@@ -21,6 +21,7 @@ from tvm_forest.layouts.row_codes import ranks
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.reading.read_nest import read_nest
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.results import sizes_array
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.targets import cpu
 from tvm_forest.tir_gen.canonical import emit_canonical
@@ -67,7 +68,9 @@ def test_a_feature_tested_with_both_sides_has_two_columns() -> None:
     trees = [Split(0, 0.5, 1.0, 2.0, True), Split(0, 0.5, 1.0, 2.0), Split(1, 0.5, 1.0, 2.0)]
     code = ranks.rank_tests(forest_of(trees))
     assert code.arrays["column_feature"].tolist() == [0, 1, 0]
-    assert [(x.stop, x.missing_left) for x in code.code.groups] == [(2, False), (3, True)]
+    groups = [(x.stop, x.steps, x.missing_left) for x in code.code.groups]
+    assert groups == [(2, 1, False), (3, 1, True), (3, 2, False), (3, 2, True)]
+    assert code.arrays["group_stops"].tolist() == [2, 3, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +87,8 @@ def test_codes_and_tables_are_as_long_as_the_thresholds_ask(
     count: int, dtype: str, steps: int, cuts: int
 ) -> None:
     rep, arrays = pack(stumps(range(count)))
-    assert rep.code == ranks.RankCode(dtype, (ranks.SearchGroup(1, steps, False),))
+    groups = [ranks.SearchGroup(int(n >= steps), n, False) for n in range(1, max(2, steps) + 1)]
+    assert rep.code == ranks.RankCode(dtype, tuple(groups))
     assert (arrays["cuts"].dtype, arrays["cuts"].shape) == (np.float32, (cuts,))
 
 
@@ -165,7 +169,8 @@ def test_codes_are_found_without_vectors(comparison: Literal["<", "<="]) -> None
     rows = hard_rows(forest, 65)
     margin = np.empty((65, 1), np.float32)
     model = [arrays[spec.name] for spec in rep.value_buffers()]
-    library["main"](*map(tvm.runtime.tensor, (rows, *model, forest.base_score)), margin)
+    model += [forest.base_score, sizes_array(forest)]
+    library["main"](*map(tvm.runtime.tensor, (rows, *model)), margin)
     assert np.array_equal(margin, forest.predict_reference(rows))
 
 
@@ -220,5 +225,5 @@ def test_rows_are_coded_once_and_near(name: str) -> None:
     after = tvm_forest.lower(forest, sch).after
     which = "predict_parallel" if any(loop.parallel for loop in sch.loops()) else "predict"
     made = [line.strip() for line in after[which].script().splitlines() if "codes = " in line]
-    assert made == [f'codes = T.alloc_buffer(({rows}, T.int64(2)), "uint8")']
+    assert made == [f'codes = T.alloc_buffer(({rows}, T.int64(8)), "uint8")']
     check_results(forest, sch, SIZES)

@@ -44,7 +44,7 @@ def describe_kind(laid: LaidFunction) -> str:
         "steps": [step.to_dict() for step in sch.steps if step.do != "know_depths"],
         "loops": _describe_loops(sch, laid.output),
         "guards": write_guards(sch.guards),
-        "forms": sorted(forms.items()),
+        "forms": [(name, forms[name]) for name in sorted(forms) if not sch[name].is_walked_alike],
         "facts": [str(getattr(forest, name)) for name in FACTS],
         "divisors": forest.trees_of_class if forest.aggregate == "average" else None,
         "columns": forest.n_trees if laid.output in OF_LEAVES else None,
@@ -67,6 +67,9 @@ def _describe_value(value: Any) -> Any:
     """Return a layout, or what one holds, with buffers of any length."""
     if isinstance(value, BufferSpec):
         return (value.name, value.dtype, len(value.shape), value.shape[1:])
+    said = getattr(value, "kind", None)
+    if said is not None:  # what holds more than code depends on
+        return (type(value).__qualname__, _describe_value(said))
     if is_dataclass(value):
         about = {x.name: _describe_value(getattr(value, x.name)) for x in fields(value)}
         return (type(value).__module__, type(value).__qualname__, about)

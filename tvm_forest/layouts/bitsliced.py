@@ -41,15 +41,21 @@ from .complete_trees import find_occupants, find_slot_excess
 from .packed import PackedLayout
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes import ranks
-from .row_codes.planes import PlaneCode, number_tests, round_up
-from .row_codes.selections import MAX_PLANES, has_levels, is_listed, write_selections
+from .row_codes.planes import MIN_SPARE, PlaneCode, number_tests, round_up
+from .row_codes.selections import MAX_DEPTH, MAX_PLANES, has_levels, is_listed, write_selections
 from .sparse import SparseLayout
 
 MAX_LEAF_BITS = 16
 """Bits of the number of a leaf."""
 
+LEAF_BITS = (6, 7, 8, 12, MAX_LEAF_BITS)
+"""Bits of the numbers of leaves that code has: those of tables of bytes, and some beyond."""
+
 TABLE_SIZES = {"float32": (64, 128, 256), "float64": (64,)}
 """Entries of tables of leaves that are looked up by bytes: registers of AVX-512 hold 64 each."""
+
+FIRST_DEPTHS, MAX_DEPTHS = (3, 6, 7, MAX_DEPTH), 5
+"""The deepest complete trees that code is written for, and for how many depths it is."""
 
 LISTED, BY_LEVELS = -1, -2
 """What stands in the place of the depth of trees that are not complete: of lists of selections, and
@@ -64,9 +70,9 @@ class BitslicedLayout(Layout):
     Attributes:
         dtype: of leaf values.
         code: how rows become planes.
-        depths: depths of complete trees that occur, deepest first.
+        depths: depths of complete trees, deepest first, see `list_depths`.
         levels: slots of oblivious trees, as many as the deepest of them has levels; 0 for none.
-        lists: whether some tree is a list of selections.
+        lists: whether some tree may be a list of selections.
         bits: of the number of a leaf.
         table: entries of each tree's table, if leaves are looked up by bytes, else 0.
     """
@@ -118,7 +124,7 @@ class BitslicedLayout(Layout):
         count = np.where(listed, chosen.counts, 0)
         node, leaf = places.fill(forest, chosen.number)
         arrays: dict[str, Array] = {
-            "depth": np.select([listed, flat], [LISTED, BY_LEVELS], forest.depths).astype(np.int32),
+            "depth": np.select([listed, flat], [LISTED, BY_LEVELS], places.depth).astype(np.int32),
             "first": np.where(listed, np.cumsum(count) - count, places.first),
             "count": count,
             "leaf_at": places.leaf_at,
@@ -130,10 +136,9 @@ class BitslicedLayout(Layout):
         }
         if places.table:
             arrays["leaf_bytes"] = _split_bytes(arrays["leaf_value"].reshape(-1, places.table))
-        depths = tuple(int(x) for x in np.unique(forest.depths[~listed & ~flat])[::-1])
-        spare = round_up(chosen.spare, MAX_PLANES - tests)
+        spare = round_up(chosen.spare, MIN_SPARE, MAX_PLANES - tests)
         code, dtype = replace(numbered.code, spare=spare), str(arrays["leaf_value"].dtype)
-        forms, lists = (depths, places.levels), len(chosen.words) > 0
+        forms, lists = (places.depths, places.levels), bool(listed.any() or places.depths)
         return cls(
             read_specs(arrays), dtype, code, *forms, lists, places.bits, places.table
         ), arrays
@@ -160,13 +165,26 @@ class BitslicedLayout(Layout):
         return {"tests": hidden, "selections": fields}
 
 
+def list_depths(deepest: int) -> tuple[int, ...]:
+    """Return the depths for which code for complete trees up to a depth is written; -1 for none.
+
+    They are the same for many models, whose code is then the same: trees that are shallower than
+    the last one are completed down to it.
+    """
+    if deepest < 0:
+        return ()
+    first = next(x for x in FIRST_DEPTHS if x >= deepest)
+    return tuple(range(first, max(0, first - MAX_DEPTHS), -1))
+
+
 class _Places(NamedTuple):
     """Where each tree lies.
 
     Attributes:
         listed: bool (T,), whether it is a list of selections.
         flat: bool (T,), whether it has a slot for each level.
-        depth: int64 (T,), of the tree.
+        depth: int64 (T,), of the tree when it is complete.
+        depths: for which there is code, see `list_depths`.
         levels: slots of a flat tree.
         bits: of the number of a leaf.
         table: entries of the table of each tree, if leaves are looked up by bytes, else 0.
@@ -177,6 +195,7 @@ class _Places(NamedTuple):
     listed: Array
     flat: Array
     depth: Array
+    depths: tuple[int, ...]
     levels: int
     bits: int
     table: int
@@ -189,13 +208,16 @@ class _Places(NamedTuple):
         ends, listed, flat = forest.leaf_counts, is_listed(forest), has_levels(forest)
         depth = forest.depths.astype(np.int64)
         levels = int(depth[flat].max(initial=0))
-        bits = max(1, int(np.where(listed, np.ceil(np.log2(ends)), depth).max()))
+        depths = list_depths(int(depth[~listed & ~flat].max(initial=-1)))
+        depth = np.where(listed | flat, depth, np.maximum(depth, min(depths, default=0)))
+        bits = int(np.where(listed, np.ceil(np.log2(ends)), depth).max())
+        bits = next(x for x in (*LEAF_BITS, bits) if x >= bits)
         sizes = TABLE_SIZES.get(str(forest.leaf_value.dtype), ())
         table = next((x for x in sizes if x >= 1 << bits), 0)
         leaves = np.where(listed, ends, 1 << np.minimum(depth, MAX_LEAF_BITS))
         leaves = np.full(forest.n_trees, table) if table else leaves
         at = np.cumsum(leaves) - leaves
-        return cls(listed, flat, depth, levels, bits, table, at, int(leaves.sum()))
+        return cls(listed, flat, depth, depths, levels, bits, table, at, int(leaves.sum()))
 
     @property
     def size(self) -> Array:
@@ -230,7 +252,7 @@ class _Places(NamedTuple):
             return np.where(slot < inner[tree], first[tree] + test, last[tree] - slot)
 
         complete = np.flatnonzero(~self.listed)
-        node, _ = find_occupants(forest, tests + self.leaves, place, complete)
+        node, _ = find_occupants(forest, tests + self.leaves, place, complete, self.depth)
         leaf = np.flatnonzero(forest.is_leaf & self.listed[forest.node_tree])
         node[tests + self.leaf_at[forest.node_tree[leaf]] + number[leaf]] = leaf
         return node[:tests], node[tests:]

@@ -57,6 +57,7 @@ def find_occupants(
     size: int,
     place: Callable[[Array, Array], Array],
     trees: Array | None = None,
+    depths: Array | None = None,
 ) -> tuple[Array, Array]:
     """Put trees into slots, level by level, and copies of shallow leaves below them.
 
@@ -65,17 +66,18 @@ def find_occupants(
         size: E, elements of the layout.
         place: tree and slot, int64 each -> element.
         trees: int64, the trees; None for all.
+        depths: (T,), the last level of each; None for the depth of the tree, which is the least.
 
     Returns:
         for each element, (E,): int64, the node that lies there, a leaf also where it pads the slots
         below it, -1 in slots of no tree; bool, whether it is in the last level of its tree.
     """
     node_at, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
-    steps = find_steps(forest)
+    steps, depths = find_steps(forest), forest.depths if depths is None else depths
     tree = np.arange(forest.n_trees) if trees is None else trees
     node, slot, level = forest.tree_offset[tree], np.zeros(len(tree), np.int64), 0
     while node.size:
-        last, put = forest.depths[tree] == level, place(tree, slot)
+        last, put = depths[tree] == level, place(tree, slot)
         node_at[put], ends[put] = node, last
         if last.any():
             node, tree, slot = node[~last], tree[~last], slot[~last]

@@ -42,8 +42,8 @@ MAX_INNER = 2 * REGISTER
 MAX_BYTE = 256
 """What a byte tells apart: columns of coded rows, leaves of a tree."""
 
-PITCH_EXTRA = 320
-"""Bytes between fields beyond a power of two."""
+MIN_PITCH, PITCH_EXTRA = 1 << 16, 320
+"""Bytes between fields: the first times a power of four, and the second."""
 
 ROWS, TREES = 16, 4
 """Rows and trees of a vector of 64 bytes."""
@@ -52,8 +52,8 @@ COLUMNS = 8
 """Columns of 16 rows that fill two registers."""
 
 NODE_FIELDS = ("rank", "column", "left", "right")
-TABLE_SIZES = (32, 64, 128, 256)
-"""Leaves of a tree that are looked up among floats in registers: two of them hold 32."""
+TABLE_SIZES = (64, 128, 256)
+"""Leaves of a tree that are looked up among floats in registers: four of them hold 64."""
 
 
 @register
@@ -160,8 +160,10 @@ def _pad_to_pitch(fields: Array) -> Array:
     The distance of two fields is a constant of the code, so models of about the same size have the
     same one. It is no power of two, or the fields of a node would compete for a place in the cache.
     """
-    pitch = (1 << (fields.shape[1] + MAX_BYTE - 1).bit_length()) + PITCH_EXTRA
-    return np.pad(fields, ((0, 0), (0, pitch - fields.shape[1])))
+    pitch = MIN_PITCH
+    while pitch < fields.shape[1] + MAX_BYTE:
+        pitch *= 4
+    return np.pad(fields, ((0, 0), (0, pitch + PITCH_EXTRA - fields.shape[1])))
 
 
 def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Array, Array, Array]:

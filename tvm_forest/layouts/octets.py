@@ -74,7 +74,7 @@ class OctetsLayout(Layout):
     Attributes:
         dtype: of leaf values.
         code: how rows are coded.
-        depth: of all trees once they are complete, 1 to 8.
+        depth: of all trees once they are complete, 3 to 8.
         classes: C, trees of a round.
     """
 
@@ -109,7 +109,7 @@ class OctetsLayout(Layout):
             BuildError: see `unfit`.
         """
         cls.check(forest)
-        ranked, depth = rank_tests(forest), max(1, int(forest.depths.max(initial=0)))
+        ranked, depth = rank_tests(forest), max(TILE_LEVELS, int(forest.depths.max(initial=0)))
         classes = int(forest.tree_class.max()) + 1  # 1 where a leaf is the number of a vector
         octets = -(-forest.n_trees // (classes * TREES))
         trees = np.full((octets * TREES, classes), -1)

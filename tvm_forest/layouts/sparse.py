@@ -9,11 +9,11 @@ Children count from the tree's first slot. A leaf is its own child whatever the 
 of unequal length can go on together, and no tree is padded: the layout for deep or lopsided trees.
 
 With tiles, a record says where the children of its tile are: n_t + 1 neighbours, all of them tiles
-or all of them leaves. Numbers count through all trees; those from the number of tiles on are
+or all of them leaves. Numbers count through all trees; those from some number on are
 leaves:
 
-    node < tiles      record of a tile, child = its word + number from the look-up table
-    node >= tiles     leaves[node - tiles]
+    node < first leaf      record of a tile, child = its word + number from the look-up table
+    node >= first leaf     leaves[node - first leaf]
 
 A leaf beside a tile becomes a tile itself, whose children are copies of it: one hop more, never
 below the deepest leaf. In the peeled layout, such leaves down to the depth that nine rows of ten
@@ -70,7 +70,8 @@ class TiledSparseLayout(records.TiledLayout):
     """The tiles of all trees, one tree after the other, and their leaves.
 
     Attributes:
-        tiles: records of all trees together.
+        first_leaf: number of the first leaf; it is a constant of the code, and the same for models
+            that have about as many records.
     """
 
     name: ClassVar[str] = "sparse"
@@ -78,7 +79,7 @@ class TiledSparseLayout(records.TiledLayout):
     links: ClassVar[tuple[str, ...]] = ("child",)
     peels_leaves: ClassVar[bool] = False
     """Whether likely leaves are records."""
-    tiles: int
+    first_leaf: int
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
@@ -115,7 +116,7 @@ class TiledSparseLayout(records.TiledLayout):
             "leaf_id": forest.node_id[plan.leaf],
             "tile_id": forest.node_id[plan.node] if plan.node.size else np.zeros(1, np.int32),
         }
-        return cls(read_specs(arrays), record, len(arrays["tiles"])), arrays
+        return cls(read_specs(arrays), record, plan.first_leaf), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledSparseTree:
         """Load the number of the root and how deep the tree is."""
@@ -150,7 +151,7 @@ class TiledSparseTree(records.TileTree):
 
     def is_leaf(self, node: Expr) -> Expr:
         """Leaves come after all tiles."""
-        return node >= tir.i64(self.layout.tiles)
+        return node >= tir.i64(self.layout.first_leaf)
 
     def leaf_value(self, node: Expr) -> Expr:
         """Leaf values have an array of their own, but for likely ones."""
@@ -164,7 +165,7 @@ class TiledSparseTree(records.TileTree):
 
     def _load_leaf(self, name: str, node: Expr, own: Expr, dtype: str) -> Expr:
         """Load from a buffer of leaves; `own` is what lies in the record of a leaf that has one."""
-        outside = tir.BufferLoad(self.buffers[name], [node - self.layout.tiles])
+        outside = tir.BufferLoad(self.buffers[name], [node - self.layout.first_leaf])
         if not self.layout.peels_leaves:
             return outside
         own = tir.reinterpret(dtype, own)
@@ -172,7 +173,7 @@ class TiledSparseTree(records.TileTree):
 
     def heads(self) -> list[Expr]:
         """The records of the root and its first children."""
-        first = tir.min(self.root, tir.i64(self.layout.tiles))
+        first = tir.min(self.root, tir.i64(self.layout.first_leaf))
         return [self.word(first + tir.i64(k), 0) for k in range(4)]
 
 
@@ -260,6 +261,7 @@ class _Plan:
         stays: whether a record is a leaf.
         leaf: node of each leaf value.
         root: number where each tree begins.
+        first_leaf: number of the first leaf.
     """
 
     node: Array
@@ -267,6 +269,7 @@ class _Plan:
     stays: Array
     leaf: Array
     root: Array
+    first_leaf: int
 
 
 def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
@@ -296,7 +299,7 @@ def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
             f"represent_as: layout '{TiledSparseLayout.name}': {len(node)} tiles and "
             f"{len(leaf)} leaves are more than {MAX_NODES}; split the model"
         )
-    tree, first_leaf = forest.node_tree[node], max(1, len(node))
+    tree, first_leaf = forest.node_tree[node], _round_up(len(node), MAX_NODES - len(leaf))
     # In front of a tile's children stand the roots up to its tree's, and the children of others.
     roots, single_roots = np.cumsum(~is_single)[tree], np.cumsum(is_single)[tree]
     tile_child = roots + ways * (np.cumsum(~is_end & ~stays) - 1)
@@ -306,7 +309,15 @@ def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
     trees = np.arange(forest.n_trees)
     begin_leaf = first_leaf + np.searchsorted(forest.node_tree[leaf], trees)
     begin = np.where(is_single, begin_leaf, np.searchsorted(tree, trees))
-    return _Plan(node, child, stays, leaf, begin)
+    return _Plan(node, child, stays, leaf, begin, first_leaf)
+
+
+def _round_up(count: int, most: int) -> int:
+    """Return a number that is no less: 2**14 times a power of four unless that is too many."""
+    size = 1 << 14
+    while size < count:
+        size *= 4
+    return size if size <= most else max(1, count)
 
 
 def _write_records(

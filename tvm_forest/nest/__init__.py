@@ -127,6 +127,11 @@ class Loop:
         return any(assigned)
 
     @property
+    def is_walked_alike(self) -> bool:
+        """Whether walks take trees of all shapes alike, because vectors do all iterations."""
+        return self.simdize not in (None, "gather")
+
+    @property
     def is_concurrent(self) -> bool:
         """Whether iterations run at the same time, on CPU threads or on a GPU."""
         return self.parallel or self.gpu is not None
@@ -287,16 +292,17 @@ class Nest:
     def runs_over_rounds(self, loop: Loop) -> bool:
         """Return whether code for a loop serves models of any number of rounds of trees.
 
-        It does if the loop runs over all rounds, one by one or in octets. A loop that is cut,
-        unrolled or interleaved is written for the number that it has, and so are all where threads
-        share the trees, and on a GPU.
+        It does if the loop runs over all rounds. A loop that is cut or unrolled is written for the
+        number that it has, and so are all where threads share the trees, and on a GPU.
         """
         whole = Loop(loop.name, "tree", 0, -(-self.trees // self.round_size), 1)
-        lanes = None if loop.simdize == "octets" else loop.simdize
         guarded = any(loop.name in guard.loops for guard in self.guards)
         shared = any(x.gpu or (x.parallel and x.kind == "tree") for x in self.loops())
-        plain = replace(loop, children=(), cache=None, simdize=lanes)
-        return plain == whole and not (guarded or shared or loop.is_specialized)
+        bare = replace(
+            loop, children=(), interleave=1, simdize=None, hops=None, peel=None, cache=None
+        )
+        alike = bare == whole and loop.simdize in (None, "octets")
+        return alike and not (guarded or shared or loop.is_specialized)
 
     def loops(self) -> tuple[Loop, ...]:
         """Return all live loops, outermost first."""

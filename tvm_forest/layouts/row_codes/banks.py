@@ -42,6 +42,10 @@ class BankCode(RankCode):
     """How rows are coded; the steps of a search are its levels."""
 
     @property
+    def kind(self) -> None:
+        """Code depends on all of it."""
+
+    @property
     def in_word(self) -> int:
         """Codes of a word."""
         return WORD_BYTES // np.dtype(self.dtype).itemsize

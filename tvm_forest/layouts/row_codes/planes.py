@@ -25,7 +25,9 @@ are the bits of a word, and those of rows 8 i to 8 i + 7 of them are bit i of it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from math import gcd
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +41,9 @@ from .unions import UnionSizes, write_unions
 
 ROWS_IN_WORD = 64
 """Rows of a word."""
+
+MIN_PLANES, MIN_SPARE = 1 << 14, 256
+"""Planes of tests, and spare ones, that small models have as well, see `round_up`."""
 
 VECTOR_WORDS = 8
 """Words of a vector of 512 bits."""
@@ -74,10 +79,10 @@ class PlaneCode:
 
     @property
     def searched(self) -> list[tuple[int, int, int]]:
-        """Columns that are searched: steps, first column and the end, for each number of steps."""
-        stops = {x.steps: x.stop for x in self.ranks.groups if not x.asked}
-        begins = (0, *stops.values())
-        return [(n, begin, stops[n]) for n, begin in zip(stops, begins, strict=False) if n > 1]
+        """Groups that are searched: steps, the first group and the last, for each of the steps."""
+        groups = [(k, x.steps) for k, x in enumerate(self.ranks.groups) if not x.asked]
+        alike = [(n, [k for k, _ in some]) for n, some in groupby(groups, itemgetter(1))]
+        return [(n, some[0], some[-1]) for n, some in alike if n > 1]
 
 
 class PlaneTests(NamedTuple):
@@ -127,13 +132,15 @@ def number_tests(forest: Forest) -> PlaneTests:
     return PlaneTests(code, ranked.arrays | arrays | pieces | lists, plane)
 
 
-def round_up(planes: int, most: int = MAX_PLANES // 2) -> int:
-    """Return a number of planes that is enough: the next power of two unless that is too many.
+def round_up(planes: int, least: int = MIN_PLANES, most: int = MAX_PLANES // 2) -> int:
+    """Return a number of planes that is enough: `least` times a power of four, or `planes`.
 
-    It is a constant of the code, so models that need about as many planes have the same. Those that
-    nothing needs are not touched.
+    It is a constant of the code, so most models that are alike have the same. Planes that nothing
+    needs are not touched, and so cost nothing but addresses.
     """
-    size = 1 << (planes - 1).bit_length()
+    size = least
+    while size < planes:
+        size *= 4
     return size if size <= most else planes
 
 

@@ -29,7 +29,7 @@ trainer compares bins; ours are the thresholds of the model, whatever it was tra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,9 @@ from .categories import CategoricalFeature
 
 CUTS_IN_STEP = 16
 """Cuts that one step of a search compares: a vector of AVX-512, or two of AVX2."""
+
+ROOM = 8
+"""Codes of a row that there is room for, or a multiple."""
 
 MAX_THRESHOLDS = 65535
 """Of a column, in codes of 16 bits."""
@@ -69,7 +72,7 @@ class RankCode:
 
     Attributes:
         dtype: of the codes, uint8 or uint16.
-        groups: the searches in order.
+        groups: the searches in order; a group may have none, see `group_stops` in RankedTests.
         sets: membership columns.
         lanes: rows whose codes lie side by side, column by column.
         multiple: what the number of codes of a row is filled up to a multiple of.
@@ -80,6 +83,21 @@ class RankCode:
     sets: int = 0
     lanes: int = 1
     multiple: int = 1
+
+    @property
+    def kind(self) -> Any:
+        """What code depends on: not which columns are in which group, which it reads, see `stops`.
+
+        Where rows are looked up in sets as well, numbers of columns are constants of the code.
+        """
+        groups = self.groups if self.sets else [replace(x, stop=0) for x in self.groups]
+        return self.dtype, tuple(groups), self.sets, self.lanes, self.multiple, self.room
+
+    @property
+    def room(self) -> int:
+        """Number of codes of a row, and what it is filled up with, alike for many models."""
+        multiple = self.multiple * -(-ROOM // self.multiple)
+        return -(-max(1, self.columns) // multiple) * multiple
 
     @property
     def n_categorical(self) -> int:
@@ -102,7 +120,8 @@ class RankedTests(NamedTuple):
 
     Attributes:
         code: how rows are coded.
-        arrays: what searches read: their feature, where their cuts begin, and the cuts of all;
+        arrays: what searches read: their feature, where their cuts begin, and the cuts of all; the
+            number behind the last search of each group, "group_stops";
             for those that find a category also `categories.feature_table`, whose last field says
             where the codes of a feature begin in `answers`, and the number of each place. They
             are few, for code that checks the type and shape of a buffer takes time to compile.
@@ -257,12 +276,10 @@ def _plan_searches(
     )
     finds_category = np.arange(len(steps)) >= searched
     missing_left = np.append(keys[order] % 2 == 1, sizes >= 0)
-    kinds = np.stack([steps, missing_left, finds_category], axis=1)
-    stops = np.flatnonzero(np.append(np.any(kinds[1:] != kinds[:-1], axis=1), True)) + 1
-    last = [(int(x), *kinds[x - 1].tolist()) for x in stops]
-    groups = tuple(SearchGroup(stop, n, bool(left), bool(finds)) for stop, n, left, finds in last)
+    groups = _group_searches(np.stack([finds_category, steps, missing_left], axis=1))
     feature = [*(keys[order] // 2), *(x.feature for x in features)]
     arrays = {"column_feature": np.array(feature, np.int32), "column_cuts": at, "cuts": cuts}
+    arrays["group_stops"] = np.array([x.stop for x in groups], np.int64)
     if features:
         widths = np.array([x.codes.shape[1] for x in features])
         codes = np.array([x.codes.size for x in features])
@@ -270,6 +287,25 @@ def _plan_searches(
         arrays |= {"set_features": table, "numbers": np.concatenate([x.number for x in features])}
     code = RankCode(choose_code_dtype(forest), groups, len(tests.keys) - searched)
     return code, arrays, np.concatenate([order, *(places for _, places in categorical)])
+
+
+def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
+    """Return the groups of searches, also such as have none but might after another training.
+
+    Args:
+        kinds: (C, 3), whether each search finds a category, its steps, and whether missing values
+            go to the left; in ascending order.
+    """
+    searched = kinds[kinds[:, 0] == 0]
+    sides = (False, True) if searched[:, 2].any() else (False,)
+    most = int(searched[:, 1].max(initial=1))
+    wanted = [(0, steps, left) for steps in range(1, max(2, most) + 1) for left in sides]
+    asked = np.unique(kinds[kinds[:, 0] == 1], axis=0).tolist()
+    rows, groups, stop = kinds.astype(int).tolist(), list[SearchGroup](), 0
+    for finds, steps, left in (*wanted, *asked):
+        stop += rows.count([finds, steps, left])
+        groups.append(SearchGroup(stop, steps, bool(left), bool(finds)))
+    return tuple(groups)
 
 
 def _count_steps(counts: Any) -> Any:

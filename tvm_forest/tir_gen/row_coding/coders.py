@@ -54,8 +54,8 @@ class RankCoder(RowCoder):
     @property
     def _pitch(self) -> int:
         """Elements from one coded row to the next."""
-        columns = self.ranks.columns
-        return row_pitch(columns, self.ranks.dtype) if self.comparer.vectors is None else columns
+        on_gpu, code = self.comparer.vectors is None, self.ranks
+        return row_pitch(code.columns, code.dtype) if on_gpu else code.room
 
     @property
     def row_bytes(self) -> int:
@@ -86,7 +86,7 @@ class RankCoder(RowCoder):
         results = {"codes": near}
         if self.comparer.vectors is not None:
             with self._chunks(code, first, here) as chunk:
-                for group in self._column_groups():
+                for group in self._read_groups(code, buffers):
                     self._search_rows(code, buffers, results, group, chunk)
             return
         for columns, begin in self._column_groups():
@@ -141,7 +141,7 @@ class PlaneCoder(RowCoder):
         vectors, ranks, words = self.comparer.vectors, self.ranks, int(near.shape[1])
         assert vectors is not None, "only LLVM compiles planes so far"
         names = found_dtypes(self.planes, vectors)
-        size = (i64(max(1, ranks.n_searched)), i64(words * ROWS_IN_WORD))
+        size = (i64(ranks.room), i64(words * ROWS_IN_WORD))
         results = {name: code.buffer(name, size, dtype) for name, dtype in names.items()}
         features = i64(ranks.n_categorical)
         if ranks.n_categorical:
@@ -151,12 +151,16 @@ class PlaneCoder(RowCoder):
         panels = PanelCoder.begin(self, code, buffers, results, near)
         with self._chunks(code, first, here) as chunk:
             panels.emit(chunk)
-            for group in self._column_groups():
-                if group[0].asked:
+            for group in self._read_groups(code, buffers):
+                if group.searches.asked:
                     self._search_rows(code, buffers, results, group, chunk)
-        writer = PlaneWriter(code, vectors, buffers, results, near, parts)
-        for steps, begin, stop in self.planes.searched:
-            with code.repeat("column", i64(stop - begin)) as place:
+        writer, groups = (
+            PlaneWriter(code, vectors, buffers, results, near, parts),
+            self._read_groups(code, buffers),
+        )
+        for steps, first_group, last_group in self.planes.searched:
+            begin, stop = groups[first_group].begin, groups[last_group].stop
+            with code.repeat("column", stop - begin) as place:
                 writer.write(steps, begin + place)
         if ranks.n_categorical:
             hot = code.buffer("hot", (i64(self.planes.unions.numbers), near.shape[1]), "uint64")

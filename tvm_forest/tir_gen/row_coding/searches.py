@@ -55,6 +55,19 @@ class Chunk(NamedTuple):
     left: Any
 
 
+class ReadGroup(NamedTuple):
+    """A group of searches whose columns are known when the code runs.
+
+    Attributes:
+        searches: what they have in common.
+        begin, stop: the first column, and the end.
+    """
+
+    searches: SearchGroup
+    begin: Any
+    stop: Any
+
+
 @dataclass(frozen=True)
 class RowCoder:
     """Writes the statements that code rows into a buffer, which walks read in place of rows.
@@ -104,7 +117,14 @@ class RowCoder:
     def _column_groups(self) -> list[tuple[SearchGroup, int]]:
         """Return the groups of columns, and the first column of each."""
         begins = [0, *(columns.stop for columns in self.ranks.groups)]
-        return list(zip(self.ranks.groups, begins, strict=False))
+        pairs = zip(self.ranks.groups, begins, strict=False)
+        return [(columns, begin) for columns, begin in pairs if columns.stop > begin]
+
+    def _read_groups(self, code: Builder, buffers: dict[str, Any]) -> list[ReadGroup]:
+        """Read which columns are in which group."""
+        count, stops = len(self.ranks.groups), buffers["group_stops"]
+        ends = [i64(0), *(code.hold("stop", stops[k]) for k in range(count))]
+        return [ReadGroup(*x) for x in zip(self.ranks.groups, ends, ends[1:], strict=False)]
 
     @contextmanager
     def _chunks(self, code: Builder, first: Any, here: Any) -> Iterator[Chunk]:
@@ -119,12 +139,12 @@ class RowCoder:
         code: Builder,
         buffers: dict[str, Any],
         results: dict[str, Any],
-        group: tuple[SearchGroup, int],
+        group: ReadGroup,
         chunk: Chunk,
     ) -> None:
         """Search the columns of a group, one after the other."""
-        columns, begin = group
-        with code.repeat("column", i64(columns.stop - begin)) as place:
+        columns, begin, stop = group
+        with code.repeat("column", stop - begin) as place:
             search = ColumnSearch(self, code, buffers, columns, begin + place, results)
             together = 1 if columns.asked else ROWS_TOGETHER
             for width, at, count in code.groups(chunk.left, together):

@@ -14,6 +14,7 @@ code of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -214,28 +215,41 @@ class BitWalk:
 
     def numbers(self) -> tuple[Any, int]:
         """Emit the walk; returns a buffer of words with the numbers of leaves, and bits of each."""
-        bits = self._walk()
-        low = self._join_bits(bits, 0)
-        if self.tree.layout.bits <= NUMBER_BITS:
-            return low, NUMBER_BITS
-        high = self._join_bits(bits, NUMBER_BITS)
+        firsts = range(0, self.tree.layout.bits, NUMBER_BITS)
+        if self.words == 1 and self.vectors.permutes_bytes:
+            joined = [self.code.buffer("joined", (i64(NUMBER_BITS),), "uint64") for _ in firsts]
+            # each way joins its own bits: brought together behind all ways, they would pass memory
+            self._emit_ways(lambda form: self._join_words(self._walk(form, self._bits()), joined))
+        else:
+            bits = self._bits()
+            self._emit_ways(lambda form: self._walk(form, bits))
+            joined = [self._join_planes(bits, first) for first in firsts]
+        if len(joined) == 1:
+            return joined[0], NUMBER_BITS
         pairs = self.code.buffer("numbers", (i64(2 * NUMBER_BITS * self.words),), "uint64")
         for word in range(self.words):
             at = lanes(i64(NUMBER_BITS * word), NUMBER_BITS)
-            parts = (self.vectors.cast(x[at], f"uint8x{ROWS_IN_WORD}") for x in (low, high))
+            parts = (self.vectors.cast(x[at], f"uint8x{ROWS_IN_WORD}") for x in joined)
             both = lanes(i64(2 * NUMBER_BITS * word), 2 * NUMBER_BITS)
             self.code.store(pairs, self.vectors.interleave(*parts), [both])
         return pairs, 2 * NUMBER_BITS
 
-    def _join_bits(self, bits: Any, first: int) -> Any:
-        """Emit numbers of eight bits, from the `first` on."""
-        count = int(bits.shape[0])
-        if self.words == 1 and self.vectors.permutes_bytes:
+    def _bits(self) -> Any:
+        """Declare a buffer (bits, words) for the bits of the numbers of leaves."""
+        shape = (i64(self.tree.layout.bits), i64(self.words))
+        return self.code.buffer("bits", shape, "uint64")
+
+    def _join_words(self, bits: Any, joined: list[Any]) -> None:
+        """Emit numbers of eight bits, in as many buffers as it takes."""
+        count, all_of_them = int(bits.shape[0]), [lanes(i64(0), NUMBER_BITS)]
+        for part, into in enumerate(joined):
+            first = part * NUMBER_BITS
             words = [bits[i64(k), i64(0)] for k in range(first, min(count, first + NUMBER_BITS))]
-            joined = self.code.buffer("joined", (i64(NUMBER_BITS),), "uint64")
-            all_of_them = [lanes(i64(0), NUMBER_BITS)]
-            self.code.store(joined, self.vectors.join_bits(words), all_of_them)
-            return joined
+            self.code.store(into, self.vectors.join_bits(words), all_of_them)
+
+    def _join_planes(self, bits: Any, first: int) -> Any:
+        """Emit numbers of eight bits, from the `first` on; returns a buffer."""
+        count = int(bits.shape[0])
 
         def row(k: int, word: int, width: int) -> Any:
             if first + k < count:
@@ -244,20 +258,25 @@ class BitWalk:
 
         return join_planes(self.code, self.vectors, self.words, row)
 
-    def _walk(self) -> Any:
-        """Emit the walk; returns a buffer (bits, words) with the bits of leaf numbers."""
-        layout = self.tree.layout
-        bits = self.code.buffer("bits", (i64(layout.bits), i64(self.words)), "uint64")
-        others = {LISTED: self._walk_list} if layout.lists else {}
-        others |= {BY_LEVELS: self._walk_levels} if layout.levels else {}
-        for form in (*layout.depths, *others):
-            emit = others.get(form, self._tournament)
-            if len(layout.depths) + len(others) == 1:
-                emit(bits, form)
-            else:
-                reached = tirx.EQ(self.tree.depth, tirx.IntImm("int32", form))
-                with self.code.block(lambda body, c=reached: tirx.IfThenElse(c, body, None)):
-                    emit(bits, form)
+    def _emit_ways(self, emit: Callable[[int], object]) -> None:
+        """Emit the walks of trees of each form, of which a tree has one."""
+        layout, bodies = self.tree.layout, list[tirx.Stmt]()
+        forms = [*layout.depths, *[LISTED] * layout.lists, *[BY_LEVELS] * bool(layout.levels)]
+        for form in forms:
+            outer, self.code.statements = self.code.statements, []
+            emit(form)
+            bodies.append(self.code.finish())
+            self.code.statements = outer
+        whole = bodies.pop()
+        for form, body in reversed(list(zip(forms, bodies, strict=False))):
+            here = tirx.EQ(self.tree.depth, tirx.IntImm("int32", form))
+            whole = tirx.IfThenElse(here, body, whole)
+        self.code.add(whole)
+
+    def _walk(self, form: int, bits: Any) -> Any:
+        """Emit the walk through trees of a form, a depth or what stands in its place."""
+        others = {LISTED: self._walk_list, BY_LEVELS: self._walk_levels}
+        others.get(form, self._tournament)(bits, form)
         return bits
 
     def _tournament(self, bits: Any, depth: int) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -32,7 +33,7 @@ from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
 from ..builder import Builder
-from ..ir import at_iteration, change_loop, find_stores, i64, mentions
+from ..ir import at_iteration, change_loop, find_stores, guard, i64, mentions
 from .node_test import Comparer
 from .walker import Walker, is_one_walk, leaf_of
 
@@ -46,6 +47,8 @@ class HopWalker(Walker):
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
         """Lower a leaf loop in groups of as many walks as interleave."""
+        if fact.interleave > 1 and fact.kind == "tree" and not isinstance(loop.extent, tirx.IntImm):
+            return self.lower_trees_in_groups(loop, fact.interleave, form)
         if fact.interleave > 1:
             return self.lower_groups(loop, fact.interleave, form)
         return change_loop(loop, body=self.lower_body(loop.body, form))
@@ -60,6 +63,22 @@ class HopWalker(Walker):
             return body
         code = Builder()
         self.emit_walks(code, [body], form)
+        return code.finish()
+
+    def lower_trees_in_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
+        """Groups of `width` trees of a number that is read, then one of those that are left.
+
+        That group is filled up with the last tree, of which nothing is stored.
+        """
+        code, extent = Builder(), loop.extent
+        groups = tirx.floordiv(extent, i64(width))
+        with code.repeat("group", groups) as group:
+            each = [at_iteration(loop, group * width + lane) for lane in range(width)]
+            self.emit_walks(code, each, form)
+        places = [groups * width + lane for lane in range(width)]
+        each = [at_iteration(loop, tirx.min(place, extent - 1)) for place in places]
+        with code.block(lambda body: guard(body, [places[0] < extent])):
+            self.emit_walks(code, each, form, [place < extent for place in places])
         return code.finish()
 
     def lower_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
@@ -81,8 +100,14 @@ class HopWalker(Walker):
             first, extent = first + groups * size, extent - groups * size
         return code.finish()
 
-    def emit_walks(self, code: Builder, bodies: Sequence[tirx.Stmt], form: WalkForm) -> None:
-        """Emit walks that advance together, then their stores in order."""
+    def emit_walks(
+        self,
+        code: Builder,
+        bodies: Sequence[tirx.Stmt],
+        form: WalkForm,
+        inside: Sequence[Any] = (),
+    ) -> None:
+        """Emit walks that advance together, then their stores in order, if they are `inside`."""
         calls: list[Any] = [ops.find_walk(body) for body in bodies]
         trees = self.open_trees(code, calls)
         nodes = [code.hold("node", tree.root) for tree in trees]
@@ -100,10 +125,12 @@ class HopWalker(Walker):
                 hops = tirx.max(hops, tree.hops)
             with code.repeat("hop", hops):
                 walks.hop(held=not (shared or form.even))
-        for body, call, tree, node in zip(bodies, calls, trees, nodes, strict=True):
-            leaf = leaf_of(tree, call, node)
-            alone = isinstance(body, tirx.BufferStore)
-            self.add_end(code, body, leaf if alone else code.hold("leaf", leaf))
+        ends = zip_longest(bodies, calls, trees, nodes, inside)
+        for body, call, tree, node, condition in ends:
+            with code.block(lambda s, c=condition: s if c is None else guard(s, [c])):
+                leaf = leaf_of(tree, call, node)
+                alone = isinstance(body, tirx.BufferStore)
+                self.add_end(code, body, leaf if alone else code.hold("leaf", leaf))
 
 
 @dataclass(frozen=True)

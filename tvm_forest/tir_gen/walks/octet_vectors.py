@@ -107,7 +107,7 @@ class Tiers:
     def _permute_codes(self) -> list[str]:
         """Set %seen to the codes in %columns, out of one register or two."""
         lines = load_register("codes0", "%codes", 0)
-        if self.layout.code.columns <= REGISTER:
+        if self.layout.code.room <= REGISTER:
             return [*lines, f"%seen = {PERMUTE}({BYTES} %codes0, {BYTES} %columns)"]
         lines += load_register("codes1", "%codes", REGISTER)
         tables = f"{BYTES} %codes0, {BYTES} %columns, {BYTES} %codes1"
