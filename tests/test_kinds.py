@@ -104,7 +104,7 @@ def compare(seed: int) -> tuple[str, list[str]]:
         asked = [ask_for(first, schedules[0], target, outputs)]
         asked += [ask_for(other, schedules[1], target, outputs)]
         laid = [lay_out(x) for x in asked]
-        here = [[describe_kind(y) for y in x.functions] for x in laid]  # type: ignore[arg-type]
+        here = [[(y.name, describe_kind(y)) for y in x.functions] for x in laid]  # type: ignore[arg-type]
         if here[0] != here[1]:
             return "others", []
         texts = [lower(*x) for x in zip(asked, laid, strict=True)]

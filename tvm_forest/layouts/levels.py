@@ -42,7 +42,7 @@ MAX_INNER = 2 * REGISTER
 MAX_BYTE = 256
 """What a byte tells apart: columns of coded rows, leaves of a tree."""
 
-MIN_PITCH, PITCH_EXTRA = 1 << 16, 320
+MIN_PITCH, PITCH_EXTRA = 1 << 14, 320
 """Bytes between fields: the first times a power of four, and the second."""
 
 ROWS, TREES = 16, 4
