@@ -1,0 +1,140 @@
+"""Code for models that are to come, compiled before the first of them is there.
+
+takes: a model like them; gives: what the cache of code then has.
+
+Models of one kind share their code, see `laying_out/kinds.py`. So trees of usual shapes are drawn,
+with the features, the outputs and the dtypes of the model at hand, and the functions of their
+default schedules are compiled. What the trees say does not matter, and they are thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...cores import available_cores
+from ...errors import InputError
+from ...forest import Array, Forest
+from ...forest.rewrites.canonical_form import canonicalize
+from ...forest.rules import LEAF
+from ...laying_out.request import BuildRequest
+from ...target import Target
+from ...targets.stored_code import find_code_cache
+from ..compiling import find_known
+from .child import Compiling
+
+DEPTHS = (3, 4, 5, 6, 7, 8)
+"""Levels of complete trees, as XGBoost and CatBoost grow them."""
+
+LEAVES = (7, 15, 31, 63, 127)
+"""Leaves of trees that grow where it pays, as LightGBM does it."""
+
+ROUNDS = (30, 100, 300, 1000)
+"""Numbers of rounds, by which schedules are chosen."""
+
+SHAPES, CUTS = 8, 240
+"""Trees of different shape in a model, and thresholds of a feature: a byte tells these apart."""
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What was found and done.
+
+    Attributes:
+        models: how many were drawn.
+        compiled: for how many of them something was compiled; the cache had the code of the rest.
+    """
+
+    models: int
+    compiled: int
+
+
+def warm(
+    like: Forest,
+    target: Target,
+    processes: int | None = None,
+    done: Callable[[int, int], object] = lambda done, models: None,
+) -> Warmed:
+    """See `tvm_forest.warm`; `done` is told how many models of how many are ready."""
+    like = canonicalize(like)
+    refused = "leaves are linear" if like.is_linear else "categories" if like.derived else ""
+    if refused:
+        raise InputError(
+            f"warm: argument 'model': {refused}, and trees of that sort cannot be drawn; build the "
+            "model itself, whose code serves those of its kind"
+        )
+    if find_code_cache(target) is None:
+        raise InputError(
+            "warm: there is no cache for this target; let TVM_FOREST_CACHE name a folder of yours"
+        )
+    ready = list[bool]()
+    shapes = [*map(partial(_grow_levels, 1), DEPTHS), *map(_grow_leaves, LEAVES)]
+    models = len(shapes) * len(ROUNDS)
+
+    def warm_shape(trees: list[Array]) -> None:
+        for rounds in ROUNDS:
+            request = BuildRequest.of(_draw(like, trees, rounds), None, target)
+            is_known = find_known(request) is not None
+            if not is_known:
+                Compiling().compile(request)
+            ready.append(is_known)
+            done(len(ready), models)
+
+    with ThreadPoolExecutor(processes or available_cores()) as pool:
+        list(pool.map(warm_shape, shapes))
+    return Warmed(models, models - sum(ready))
+
+
+def _grow_levels(count: int, depth: int) -> list[Array]:
+    """Return the left children of complete trees, -1 at leaves; the right ones follow them."""
+    inner = np.arange((1 << depth) - 1)
+    return [np.append(2 * inner + 1, np.full(1 << depth, LEAF))] * count
+
+
+def _grow_leaves(leaves: int) -> list[Array]:
+    """Return the left children of trees in which leaves are split that were drawn."""
+    return list(map(partial(_grow_one, leaves), range(SHAPES)))
+
+
+def _grow_one(leaves: int, seed: int) -> Array:
+    rng, left = np.random.default_rng(seed), np.full(2 * leaves - 1, LEAF)
+    ends = [0]
+    for split in range(leaves - 1):
+        # later leaves are deeper: some trees of a model are, and others are not
+        at = ends.pop(int(len(ends) * rng.random() ** (1 / (1 + seed / 4))))
+        left[at] = 2 * split + 1
+        ends += [2 * split + 1, 2 * split + 2]
+    return left
+
+
+def _draw(like: Forest, trees: list[Array], rounds: int) -> Forest:
+    """Return a model with trees of some shapes, with drawn tests and leaves."""
+    rng, count = np.random.default_rng(rounds), rounds * like.round_size
+    lefts = [trees[t % len(trees)] for t in range(count)]
+    left, sizes = np.concatenate(lefts).astype(np.int32), [len(x) for x in lefts]
+    is_leaf, width = left == LEAF, like.leaf_value.shape[1]
+    feature = rng.integers(like.n_features, size=len(left))
+    cuts = np.sort(rng.normal(size=(like.n_features, CUTS)), axis=1)
+    cut = cuts[feature, rng.integers(CUTS, size=len(left))].astype(like.threshold.dtype)
+    missing_left = like.default_left.any() & (rng.random(len(left)) < 0.5)
+    values = rng.normal(size=(len(left), width)).astype(like.leaf_value.dtype)
+    fields: dict[str, Any] = {
+        "tree_offset": np.append(0, np.cumsum(sizes)).astype(np.int64),
+        "feature": np.where(is_leaf, LEAF, feature).astype(np.int32),
+        "threshold": np.where(is_leaf, 0, cut).astype(cut.dtype),
+        "left": left,
+        "right": np.where(is_leaf, LEAF, left + 1).astype(np.int32),
+        "default_left": missing_left & ~is_leaf,
+        "leaf_value": np.where(is_leaf[:, None], values, 0).astype(values.dtype),
+        "node_id": np.concatenate([np.arange(size) for size in sizes]).astype(np.int32),
+        "tree_class": np.resize(like.tree_class[: like.round_size], count).astype(np.int32),
+        "tree_id": np.arange(count, dtype=np.int32),
+        "n_rounds": rounds,
+    }
+    of_nodes = ("copied_value", "bare_value", "tree_weight", "tree_round", "hits", "cover", "tile")
+    return replace(like, **fields, **dict.fromkeys(of_nodes), with_all_rounds=None, tile_size=1)
