@@ -100,8 +100,8 @@ class NestFacts:
         "plain", "atomic", "shared", "ordered" or "vector"; all but the last add one at once.
         """
         name = str(loop.annotations.get(SUMS_OF, name_of(loop)))
-        reduce = self._loops.get(name, NO_LOOP).reduce or "plain"
-        return reduce if isinstance(reduce, tuple) else (reduce, 1)
+        fact = self._loops.get(name, NO_LOOP)
+        return fact.reduce or "plain", fact.width
 
     def shuffle_width(self, loop: tirx.For) -> int:
         """Return how many threads of a GPU add up their sums of a loop by shuffles; 0 for none."""
@@ -182,7 +182,7 @@ class NestFacts:
 def _without_threads(loop: Loop) -> Loop:
     reduce = loop.reduce if loop.reduce == "shared" else None
     inside = tuple(map(_without_threads, loop.children))
-    return replace(loop, children=inside, parallel=False, reduce=reduce)
+    return replace(loop, children=inside, parallel=False, reduce=reduce, width=1)
 
 
 def name_of(loop: tirx.For) -> str:
