@@ -181,12 +181,10 @@ class _Region(Region):
                 threads = self._count_threads() if self.is_shared(loop) else 0
                 dimension.add_by_threads(code, threads)
             else:
-                dimension.add(code, self.facts.reduction(loop)[1], self._shares_rows(level))
+                # threads share the rows while they add up: no others run, and rows may be many
+                shares_rows = level == 0 and self.facts.is_parallel(self.loop)
+                dimension.add(code, self.facts.reduction(loop)[1], shares_rows)
         return code.finish()
-
-    def _shares_rows(self, level: int) -> bool:
-        """Whether threads share the rows while they add up: no others run, and rows may be many."""
-        return level == 0 and self.facts.is_parallel(self.loop)
 
     def _count_threads(self) -> int:
         """Threads of the blocks that run this region."""
