@@ -25,7 +25,7 @@ from ..nest.marks import marks_of
 from ..schedule_prims.replay import NAME, PREFIX
 from ..tir_gen import ir
 from .function_pass import NestPass, function_pass
-from .nest_facts import NestFacts, amount, name_of
+from .nest_facts import NestFacts, amount, list_conditions, name_of
 
 
 @function_pass
@@ -93,18 +93,10 @@ class _Writer:
 
     def _leaf(self, around: dict[str, Any]) -> tirx.Stmt:
         """The store, for the values of the loops around it, under their guards."""
+        copies = self.facts.nest.copies
         counts = {
-            var: tirx.floordiv(self._sum(self.facts.nest.copies(name), around), step)
+            var: tirx.floordiv(sum(around[x] for x in copies(name) if x in around), step)
             for name, (var, step) in self.origins.items()
         }
-        guards = [
-            self._sum(guard.loops, around) < amount(guard.stop, self.n)
-            for guard in self.facts.nest.guards
-            if all(name in around for name in guard.loops)
-        ]
+        guards = list_conditions(self.facts.nest.guards, around, self.n)
         return ir.guard(ir.replace_vars(self.store, counts), guards)
-
-    def _sum(self, names: tuple[str, ...], around: dict[str, Any]) -> Any:
-        """The sum of the values of some loops, of those that are around."""
-        first, *others = (around[name] for name in names if name in around)
-        return sum(others, first)
