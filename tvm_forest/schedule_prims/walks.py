@@ -315,11 +315,9 @@ def _find_form(sch: Nest, leaf: Loop, forest: TreeDepths) -> WalkForm:
     shallowest = forest.shallowest
     if not loop.check and trees.size and shallowest[trees].min() < hops:
         worst = int(trees[np.argmin(shallowest[trees])])
-        what = (
-            f"argument 'hops': tree {worst} has a leaf at depth {shallowest[worst]}, so {hops} "
-            "unchecked hops are wrong; use check=True"
-        )
-        raise make_error(sch, "peel_walk", what, loop.name)
+        what = f"argument 'hops': tree {worst} has a leaf at depth {shallowest[worst]}, so {hops}"
+        advice = "unchecked hops are wrong; use check=True"
+        raise make_error(sch, "peel_walk", f"{what} {advice}", loop.name)
     return WalkForm("peel", hops, loop.check, even)
 
 

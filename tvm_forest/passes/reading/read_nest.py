@@ -212,8 +212,7 @@ class _Reader:
         if factor is None:
             if not self._is(loop.extent, 1):
                 raise make_loop_error(name, "counts neither rows nor classes nor trees")
-            guessed = _guess_kind(loop)
-            kind, step = notes[KIND] if KIND in notes else (guessed, 1)
+            kind, step = notes.get(KIND, (_guess_kind(loop), 1))
             return Loop(name, kind, 0, 1, read_bound(step))
         kind, step = factor[0], self._read_number(factor[1])
         if step is None:
