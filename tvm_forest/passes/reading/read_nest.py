@@ -281,9 +281,7 @@ class _Reader:
             return int(extent) * step if isinstance(step, int) else None
         if not isinstance(step, int):
             return None
-        tiles = (tirx.floordiv(amount(x, self.n) + (step - 1), ir.i64(step)) for x in self._shares)
-        pairs = zip(self._shares, tiles, strict=True)
-        return next((share for share, count in pairs if self._equal(extent, count)), None)
+        return next((x for x in self._shares if self._is_end(extent, x, step)), None)
 
     def _ends_at(self, extent: Any, kind: Kind, stop: Bound, step: Any) -> bool:
         """Return whether a loop that is read so has as many iterations, or ends by a guard."""
