@@ -244,7 +244,7 @@ def _hops_of_leaf(sch: Schedule, leaf: Loop) -> int:
     copies, hops = leaf.interleave * (2 if leaf.simdize else 1), 1
     for loop in sch.path(leaf.name):
         copies *= (loop.count or 1) if loop.unroll else 1
-        said = loop.peel[0] if loop.peel else loop.hops
+        said = loop.peel or loop.hops
         hops = max(sch.depths or (0,)) if isinstance(said, str) else said or hops
     return copies * (hops + 1)
 

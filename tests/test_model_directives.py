@@ -274,14 +274,14 @@ def test_likely_pieces_are_peeled_and_right(classes: int) -> None:
     for leaf in pieces.leaves():
         hops = int(leaf.name.partition(".d")[2].split(".")[0]) if "." in leaf.name else None
         assert leaf.hops is None
-        assert hops is None or leaf.peel == ((hops, True) if hops else None)
+        assert hops is None or leaf.peel == (hops or None)
     assert len(pieces.leaves()) > 1
     check_results(forest, pieces, [1, 9], jobs=(1,))
 
 
 def test_likely_pieces_of_a_very_deep_tree_peel_64_hops_at_most() -> None:
     known = Schedule(2).know_depths([900, 3], [800, 1]).split_by_depth("tree", by="likely")
-    assert [loop.peel for loop in known.leaves()] == [(64, True), (1, True)]
+    assert [loop.peel for loop in known.leaves()] == [64, 1]
 
 
 # -- what a built model keeps ---------------------------------------------------------------------

@@ -166,25 +166,25 @@ def problems(*loops: Loop, wanted: set[str] = KINDS) -> list[str]:
             (replace(BLOCK, gpu="block.x"), replace(TREES, gpu="grid.x")),
             ["t: grid index 't' lies inside block index 'b1'"],
         ),
-        ((ROWS, replace(INSIDE, gpu="block.x", reduce=("vector", 4))), []),
-        ((ROWS, replace(INSIDE, gpu="block.x", reduce=("vector", 2))), []),
-        ((ROWS, replace(TREES, gpu="block.x", reduce=("vector", 1))), []),
+        ((ROWS, replace(INSIDE, gpu="block.x", reduce="vector", width=4)), []),
+        ((ROWS, replace(INSIDE, gpu="block.x", reduce="vector", width=2)), []),
+        ((ROWS, replace(TREES, gpu="block.x", reduce="vector", width=1)), []),
         (
-            (ROWS, replace(TREES, gpu="block.x", reduce=("vector", 4))),
+            (ROWS, replace(TREES, gpu="block.x", reduce="vector", width=4)),
             ["t: 't' adds up 4 threads at a time, but has 10"],
         ),
         (
-            (ROWS, replace(TREES, stop=3, gpu="block.x", reduce=("vector", 2))),
+            (ROWS, replace(TREES, stop=3, gpu="block.x", reduce="vector", width=2)),
             ["t: 't' adds up 2 threads at a time, but has 3"],
         ),
         (
-            (ROWS, replace(TREES, stop=None, gpu="block.x", reduce=("vector", 4))),
+            (ROWS, replace(TREES, stop=None, gpu="block.x", reduce="vector", width=4)),
             ["t: 't' adds up 4 threads at a time, but has None"],
         ),
         (
             (
                 BLOCK,
-                replace(INSIDE, gpu="block.x", reduce=("vector", 4)),
+                replace(INSIDE, gpu="block.x", reduce="vector", width=4),
                 replace(ROWS, case=0),
             ),
             ["t1: 't1' adds up with vectors, but its iterations have loops of their own"],

@@ -71,12 +71,13 @@ class Loop:
             "octets"; None if each iteration has a walk of its own.
         hops: hops of the straight lines that replace the walks at or below, a number or "depth";
             None for walks in a loop.
-        peel: hops before the loop of the walks at or below, a number or "likely", and whether a
-            leaf test follows each of them.
+        peel: hops before the loop of the walks at or below, a number or "likely".
+        check: whether a leaf test follows each of these.
         cache: how the rows or trees of an iteration are brought near, "auto", "pack", "prefetch",
             "stream" or "shared".
         reduce: how the partial sums of a parallel tree loop are added, "atomic", "shared",
-            "ordered" or ("vector", width); None for a plain loop.
+            "ordered" or "vector"; None for a plain loop.
+        width: how many partial sums a vector adds.
         cooperate: whether a team of threads of a GPU decides each tile of the walks at or below.
     """
 
@@ -93,9 +94,11 @@ class Loop:
     interleave: int = 1
     simdize: str | None = None
     hops: int | str | None = None
-    peel: tuple[int | str, bool] | None = None
+    peel: int | str | None = None
+    check: bool = True
     cache: str | None = None
-    reduce: str | tuple[str, int] | None = None
+    reduce: str | None = None
+    width: int = 1
     cooperate: bool = False
 
     @property
@@ -158,8 +161,6 @@ class Loop:
 
     def annotations(self) -> list[str]:
         """Return in words what directives said about this loop, but that it is parallel."""
-        peeled, checked = self.peel or (0, True)
-        strategy = self.reduce if isinstance(self.reduce, tuple) else (self.reduce,)
         words = [
             (self.gpu, f"{self.gpu}"),
             (self.unroll, "unroll"),
@@ -167,10 +168,10 @@ class Loop:
             (self.interleave > 1, f"interleave {self.interleave}"),
             (self.simdize, f"simdize {self.simdize}"),
             (self.hops is not None, f"unroll_walk {self.hops}"),
-            (peeled, f"peel_walk {peeled}" + ("" if checked else " unchecked")),
+            (self.peel, f"peel_walk {self.peel}" + " unchecked" * (not self.check)),
             (self.cooperate, "cooperate"),
             (self.cache, f"cache {self.cache}"),
-            (self.reduce, " ".join(["reduce", *map(str, strategy)])),
+            (self.reduce, f"reduce {self.reduce}" + f" {self.width}" * (self.reduce == "vector")),
         ]
         return [text for holds, text in words if holds]
 

@@ -46,10 +46,9 @@ def marks_of(loop: Loop) -> Told:
     for word, (field, *_) in MARKS.items():
         value = getattr(loop, field)
         if field == "peel" and value:
-            value = [*map(int_of_flag, value)]
+            value = [value, int(loop.check)]
         if field == "reduce":
-            how, width = value if isinstance(value, tuple) else (value, 1)
-            value = width if word == f"{how}_reduce" else None
+            value = loop.width if word == f"{value}_reduce" else None
         if value != getattr(Loop, field):  # what it is where nothing is said
             said[word] = int_of_flag(value)
     return said
@@ -67,11 +66,10 @@ def with_marks(loop: Loop, marks: Marks) -> Loop:
     for word in MARKS.keys() & said.keys():
         (field, *names), value = MARKS[word], said[word]
         if field == "peel":
-            hops, *check = value if isinstance(value, list) else [value]
-            value = hops, all(check)
+            value, *check = value if isinstance(value, list) else [value]
+            changes["check"] = all(check)
         elif field == "reduce":
-            how = word.removesuffix("_reduce")
-            value = (how, value) if names else how
+            value, changes["width"] = word.removesuffix("_reduce"), value if names else 1
         changes[field] = value if names or field == "reduce" else bool(value)
     return replace(loop, **changes)
 

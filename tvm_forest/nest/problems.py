@@ -154,12 +154,11 @@ def _list_parallel_problems(path: tuple[Loop, ...]) -> Iterator[Problem]:
 
 def _list_gpu_problems(mapped: list[Loop]) -> Iterator[Problem]:
     for loop in mapped:
-        width = loop.reduce[1] if isinstance(loop.reduce, tuple) else 1
-        if width > 1 and loop.is_specialized:
+        if loop.width > 1 and loop.is_specialized:
             what = f"'{loop.name}' adds up with vectors, but its iterations have loops of their own"
             yield Problem(loop.name, what, "choose one of them")
-        if width > 1 and (loop.count is None or loop.count % width):
-            what = f"'{loop.name}' adds up {width} threads at a time, but has {loop.count}"
+        if loop.width > 1 and (loop.count is None or loop.count % loop.width):
+            what = f"'{loop.name}' adds up {loop.width} threads at a time, but has {loop.count}"
             yield Problem(loop.name, what, "split it at a multiple of these")
     for outer, inner in combinations(mapped, 2):
         if str(outer.gpu).startswith("block") and str(inner.gpu).startswith("grid"):

@@ -19,16 +19,13 @@ from ..internals.names import IMPORT_LLVM
 from ..tir_gen import ops
 from .function_pass import function_pass
 
-FUNCTIONS = """
-define float @tvmf_atomic_add_float32(ptr %p, float %v) alwaysinline nounwind {
-  %old = atomicrmw fadd ptr %p, float %v monotonic
-  ret float %old
-}
-define double @tvmf_atomic_add_float64(ptr %p, double %v) alwaysinline nounwind {
-  %old = atomicrmw fadd ptr %p, double %v monotonic
-  ret double %old
-}
-"""
+FUNCTION = """
+define {c} @tvmf_atomic_add_{dtype}(ptr %p, {c} %v) alwaysinline nounwind {{
+  %old = atomicrmw fadd ptr %p, {c} %v monotonic
+  ret {c} %old
+}}"""
+C_TYPES = {"float32": "float", "float64": "double"}
+FUNCTIONS = "".join(FUNCTION.format(c=c, dtype=x) for x, c in C_TYPES.items()) + "\n"
 
 
 @function_pass

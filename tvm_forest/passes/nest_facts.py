@@ -19,7 +19,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..nest import Bound, Kind, Loop, Nest, Share, find_paths
+from ..nest import Bound, Guard, Kind, Loop, Nest, Share, find_paths
 from ..process.locks import cached_property
 from ..schedule_prims.regions import list_values_inside
 from ..schedule_prims.replay import NAME
@@ -100,8 +100,8 @@ class NestFacts:
         "plain", "atomic", "shared", "ordered" or "vector"; all but the last add one at once.
         """
         name = str(loop.annotations.get(SUMS_OF, name_of(loop)))
-        reduce = self._loops.get(name, NO_LOOP).reduce or "plain"
-        return reduce if isinstance(reduce, tuple) else (reduce, 1)
+        fact = self._loops.get(name, NO_LOOP)
+        return fact.reduce or "plain", fact.width
 
     def shuffle_width(self, loop: tirx.For) -> int:
         """Return how many threads of a GPU add up their sums of a loop by shuffles; 0 for none."""
@@ -164,12 +164,7 @@ class NestFacts:
         The end of all rows is not among them: what is done for rows ends there anyway.
         """
         values = {name_of(x): self.value(x, n) for x in around if self.of(x).name}
-        guards = [x for x in self.nest.guards if x.stop is not None]
-        return [
-            sum(values[name] for name in guard.loops) < amount(guard.stop, n)
-            for guard in guards
-            if values.keys() >= set(guard.loops)
-        ]
+        return list_conditions([x for x in self.nest.guards if x.stop is not None], values, n)
 
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
         """Return the first row of an iteration of loops, how many there are here, and at most."""
@@ -182,7 +177,16 @@ class NestFacts:
 def _without_threads(loop: Loop) -> Loop:
     reduce = loop.reduce if loop.reduce == "shared" else None
     inside = tuple(map(_without_threads, loop.children))
-    return replace(loop, children=inside, parallel=False, reduce=reduce)
+    return replace(loop, children=inside, parallel=False, reduce=reduce, width=1)
+
+
+def list_conditions(guards: Iterable[Guard], values: dict[str, Any], n: Any) -> list[Any]:
+    """Return what guards ask of the values of loops, by their names, where all of theirs are."""
+    return [
+        sum(values[name] for name in guard.loops) < amount(guard.stop, n)
+        for guard in guards
+        if values.keys() >= set(guard.loops)
+    ]
 
 
 def name_of(loop: tirx.For) -> str:

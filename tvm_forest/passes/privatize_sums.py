@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 
@@ -63,9 +64,11 @@ class PrivatizeSums(NestPass):
                 return ir.guard(OrderedRegion(facts, s, margin, n, around).rewrite(), limits)
             s, trees = _with_threads_in_common(facts, s, trees)
             region = _Region(facts, s, margin, n, around, tuple(trees))
-            return ir.guard(_with_own_variables(region.rewrite()), limits)
+            return ir.guard(region.rewrite(), limits)
 
-        return func.with_body(ir.rewrite_nest(func.body, privatize))
+        own = func.with_body(ir.rewrite_nest(func.body, privatize))
+        # no two loops may have one variable, as those that share a dimension of a GPU have it
+        return tirx.transform.ConvertSSA()(tvm.IRModule({"main": own}))["main"]
 
 
 def _with_threads_in_common(
@@ -97,21 +100,6 @@ def _share_variable(region: tirx.For, variables: set[Any], first: tirx.For) -> t
         body = ir.replace_vars(loop.body, {loop.loop_var: first.loop_var})
         notes = {**loop.annotations, SUMS_OF: name_of(first)}
         return ir.change_loop(loop, loop_var=first.loop_var, body=body, annotations=notes)
-
-    return ir.rewrite_loops(region, rename)
-
-
-def _with_own_variables(region: tirx.Stmt) -> tirx.Stmt:
-    """Return a region in which no two loops have one variable, as TVM asks for."""
-    taken = set[Any]()
-
-    def rename(loop: tirx.For) -> tirx.For:
-        old = loop.loop_var
-        if old not in taken:
-            taken.add(old)
-            return loop
-        new = tirx.Var(old.name, old.ty)
-        return ir.change_loop(loop, loop_var=new, body=ir.replace_vars(loop.body, {old: new}))
 
     return ir.rewrite_loops(region, rename)
 
@@ -181,12 +169,10 @@ class _Region(Region):
                 threads = self._count_threads() if self.is_shared(loop) else 0
                 dimension.add_by_threads(code, threads)
             else:
-                dimension.add(code, self.facts.reduction(loop)[1], self._shares_rows(level))
+                # threads share the rows while they add up: no others run, and rows may be many
+                shares_rows = level == 0 and self.facts.is_parallel(self.loop)
+                dimension.add(code, self.facts.reduction(loop)[1], shares_rows)
         return code.finish()
-
-    def _shares_rows(self, level: int) -> bool:
-        """Whether threads share the rows while they add up: no others run, and rows may be many."""
-        return level == 0 and self.facts.is_parallel(self.loop)
 
     def _count_threads(self) -> int:
         """Threads of the blocks that run this region."""

@@ -35,9 +35,7 @@ class TightenGuards(NestPass):
     def _tighten(self, loop: tirx.For) -> tirx.Stmt:
         is_behind_walk = self.facts.form(loop) is not None or self.facts.of(loop).kind == "class"
         body = _guard_together(loop.body) if is_behind_walk else loop.body
-        if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
-            return loop
-        if self.facts.is_parallel(loop):
+        if not _is_guarded(body) or self.facts.is_parallel(loop):
             return loop
         extent, inside, outside = loop.extent, list[Any](), list[Any]()
         for part in split_condition(body.condition):
@@ -58,15 +56,17 @@ class TightenGuards(NestPass):
 def _guard_together(body: tirx.Stmt) -> tirx.Stmt:
     """Return what follows a walk, loops over classes, under the guards that all of them have."""
     parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
-    if len(parts) < 2 or not all(isinstance(x, tirx.IfThenElse) for x in parts):
-        return body
-    if any(part.else_case is not None for part in parts):
+    if len(parts) < 2 or not all(map(_is_guarded, parts)):
         return body
     first, *others = conditions = [split_condition(part.condition) for part in parts]
     shared = [x for x in first if all(_holds(x, other) for other in others)]
     alone = [[x for x in own if not _holds(x, shared)] for own in conditions]
     rest = [guard(part.then_case, own) for part, own in zip(parts, alone, strict=True)]
     return guard(tirx.SeqStmt(rest), shared)
+
+
+def _is_guarded(statement: tirx.Stmt) -> bool:
+    return isinstance(statement, tirx.IfThenElse) and statement.else_case is None
 
 
 def _holds(condition: Any, conditions: list[Any]) -> bool:

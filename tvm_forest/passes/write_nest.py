@@ -23,9 +23,9 @@ from tvm import tirx
 from ..nest import Loop
 from ..nest.marks import marks_of
 from ..schedule_prims.replay import NAME, PREFIX
-from ..tir_gen.ir import guard, join_statements, name_of_var, replace_vars, rewrite_nest
+from ..tir_gen import ir
 from .function_pass import NestPass, function_pass
-from .nest_facts import NestFacts, amount, name_of
+from .nest_facts import NestFacts, amount, list_conditions, name_of
 
 
 @function_pass
@@ -42,7 +42,7 @@ class WriteNest(NestPass):
             outer = {name_of(loop): facts.value(loop, n) for loop in around if facts.of(loop).name}
             return _Writer.of(facts, n, s).write(outer)
 
-        return func.with_body(rewrite_nest(func.body, write))
+        return func.with_body(ir.rewrite_nest(func.body, write))
 
 
 @dataclass(frozen=True)
@@ -64,57 +64,39 @@ class _Writer:
     @classmethod
     def of(cls, facts: NestFacts, n: Any, statement: tirx.Stmt) -> _Writer:
         """Take a nest of S-TIR apart; its guards are written anew."""
-        origins = {}
-        while isinstance(statement, (tirx.For, tirx.IfThenElse)):
-            if isinstance(statement, tirx.IfThenElse):
-                statement = statement.then_case
-                continue
-            name = name_of(statement)
-            origins[name] = (statement.loop_var, amount(facts.origins[name].step, n))
-            statement = statement.body
-        return cls(facts, n, origins, statement)
+        steps = {name: amount(loop.step, n) for name, loop in facts.origins.items()}
+        origins = {name_of(x): (x.loop_var, steps[name_of(x)]) for x in ir.find_loops(statement)}
+        (store,) = ir.find_stores(statement)
+        return cls(facts, n, origins, store)
 
     def write(self, around: dict[str, Any]) -> tirx.Stmt:
         """Write all loops inside the innermost of those `around`, whose values are given."""
         nest = self.facts.nest
         outer = [name for name in nest.names() if name in around]
         parent = nest[outer[-1]] if outer else nest.nest
-        return join_statements([self._loop(child, around) for child in parent.children])
+        return ir.join_statements([self._loop(child, around) for child in parent.children])
 
-    def _loop(self, loop: Loop, around: dict[str, Any]) -> tirx.Stmt:
-        var = tirx.Var(name_of_var(loop.name.split("@")[0]), "int64")
+    def _loop(self, loop: Loop, around: dict[str, Any], outer: Any = None) -> tirx.Stmt:
+        """Write a loop, that of one case under a condition on the variable of the `outer` one."""
+        var = tirx.Var(ir.name_of_var(loop.name.split("@")[0]), "int64")
         step = amount(loop.step, self.n)
         inside = {**around, loop.name: var * step + loop.start}
         if not loop.children:
             body = self._leaf(inside)
         else:
-            body = join_statements([self._case(child, var, inside) for child in loop.children])
+            body = ir.join_statements([self._loop(child, inside, var) for child in loop.children])
         count = tirx.floordiv(amount(loop.stop, self.n) - loop.start + (step - 1), step)
         kind = tirx.ForKind.UNROLLED if loop.unroll else tirx.ForKind.SERIAL
         notes = {PREFIX + word: value for word, value in marks_of(loop).items()}
-        start = tirx.IntImm("int64", 0)
-        return tirx.For(var, start, count, kind, body, None, {NAME: loop.name, **notes})
-
-    def _case(self, child: Loop, var: tirx.Var, around: dict[str, Any]) -> tirx.Stmt:
-        written = self._loop(child, around)
-        if child.case is None:
-            return written
-        return guard(written, [tirx.EQ(var, tirx.const(child.case, "int64"))])
+        written = tirx.For(var, ir.i64(0), count, kind, body, None, {NAME: loop.name, **notes})
+        return ir.guard(written, [] if loop.case is None else [tirx.EQ(outer, ir.i64(loop.case))])
 
     def _leaf(self, around: dict[str, Any]) -> tirx.Stmt:
         """The store, for the values of the loops around it, under their guards."""
+        copies = self.facts.nest.copies
         counts = {
-            var: tirx.floordiv(self._sum(self.facts.nest.copies(name), around), step)
+            var: tirx.floordiv(sum(around[x] for x in copies(name) if x in around), step)
             for name, (var, step) in self.origins.items()
         }
-        guards = [
-            self._sum(guard.loops, around) < amount(guard.stop, self.n)
-            for guard in self.facts.nest.guards
-            if all(name in around for name in guard.loops)
-        ]
-        return guard(replace_vars(self.store, counts), guards)
-
-    def _sum(self, names: tuple[str, ...], around: dict[str, Any]) -> Any:
-        """The sum of the values of some loops, of those that are around."""
-        first, *others = (around[name] for name in names if name in around)
-        return sum(others, first)
+        guards = list_conditions(self.facts.nest.guards, around, self.n)
+        return ir.guard(ir.replace_vars(self.store, counts), guards)

@@ -88,9 +88,9 @@ def predict_as_source(
     forest = predictor.forest
     _check(forest, arguments, called)
     if forest.source.startswith("catboost"):
-        if called == PROBABILITIES:
-            arguments = {**arguments, "prediction_type": "Probability"}
-        return _predict_as_catboost(predictor, rows, n_jobs, iteration_range, arguments)
+        asked = "Probability" if called == PROBABILITIES else arguments.get("prediction_type")
+        rounds, jobs = _read_catboost(iteration_range, n_jobs, arguments)
+        return _predict_as_catboost(predictor, rows, jobs, rounds, asked)
     kinds = [name for name in KINDS if arguments.get(name)]
     if len(kinds) > 1:
         raise InputError(f"predict: arguments {kinds[0]!r} and {kinds[1]!r}: give one of them")
@@ -170,15 +170,9 @@ def _read_count(name: str, arguments: dict[str, Any]) -> int:
 
 
 def _predict_as_catboost(
-    predictor: Predictor,
-    rows: Any,
-    n_jobs: int | None,
-    iteration_range: Range,
-    arguments: dict[str, Any],
+    predictor: Predictor, rows: Any, jobs: int | None, rounds: Range, asked: Any
 ) -> Array:
-    """Predict as CatBoost does with its arguments."""
-    rounds, jobs = _read_catboost(iteration_range, n_jobs, arguments)
-    asked = arguments.get("prediction_type")
+    """Predict as CatBoost does for a `prediction_type`."""
     if asked is None:
         return predictor.predict(rows, jobs, rounds)
     known = prediction_types.list_types(predictor.forest)

@@ -216,7 +216,7 @@ def _annotate_walks(by: str, hops: int) -> dict[str, Any]:
     """Return annotations of a piece: a straight line or a peel; very deep trees stay in a loop."""
     if by == "depth":
         return {"hops": hops if hops <= MAX_HOPS else None}
-    return {"peel": (min(hops, MAX_HOPS), True) if hops else None}
+    return {"peel": min(hops, MAX_HOPS) or None}
 
 
 def _list_depths(sch: Schedule, loop: Loop, depths: tuple[int, ...]) -> list[int]:

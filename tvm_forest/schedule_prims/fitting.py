@@ -30,13 +30,13 @@ def check_schedule(where: str, sch: Any) -> None:
         ScheduleError: as said.
     """
     if not isinstance(sch, Schedule):
-        what = f"expected a Schedule, got {type(sch).__name__}"
+        advice = _ADVICE
         own = getattr(sch, "schedules", sch)  # those of a Predictor, by the sizes of batches
         if isinstance(own, Mapping) and any(isinstance(x, Schedule) for x in own.values()):
             name = "its values" if own is sch else "its `schedules`"
-            what += f"; give one of {name}, such as that at {max(own)}"
-            raise ScheduleError(f"{where}: argument 'schedule': {what}")
-        raise ScheduleError(f"{where}: argument 'schedule': {what}; {_ADVICE}")
+            advice = f"give one of {name}, such as that at {max(own)}"
+        what = f"expected a Schedule, got {type(sch).__name__}"
+        raise ScheduleError(f"{where}: argument 'schedule': {what}; {advice}")
 
 
 def check_fit(where: str, forest: Forest, sch: Schedule) -> None:

@@ -177,11 +177,8 @@ def _check_adjacent(sch: Schedule, outer: Loop, inner: Loop) -> None:
     """Refuse two loops of which the first does not hold the second and nothing else."""
     if len(outer.children) > 1:
         inside = ", ".join(f"'{x.name}'" for x in outer.children)
-        what = (
-            f"'{outer.name}' contains {len(outer.children)} loops "
-            f"({inside}); reorder inside one of them"
-        )
-        raise Refusal("indices", what, outer.name)
+        what = f"'{outer.name}' contains {len(outer.children)} loops ({inside})"
+        raise Refusal("indices", f"{what}; reorder inside one of them", outer.name)
     if inner not in outer.children:
         around = [x.name for x in sch.path(inner.name)]
         between = around[around.index(outer.name) + 1] if outer.name in around else None

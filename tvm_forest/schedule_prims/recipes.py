@@ -330,12 +330,8 @@ def gpu_template(
         sch = sch.represent_as(layout)
     sch = sch.tile("batch", "bx", "r", rows_tb).tile("r", "tx", "b", rows_thread)
     tree, threads = "tree", {"bx": "grid.x", "tx": "block.x"}
-    order: dict[str, float] = {
-        "bx": 1,
-        "class": 3 if class_on else 7,
-        "tx": 4,
-        "b": 8 + (factor == 1),
-    }
+    order: dict[str, float] = {"bx": 1, "tx": 4}
+    order |= {"class": 3 if class_on else 7, "b": 8 + (factor == 1)}
     if tree_blocks > 1:
         sch, tree = sch.tile("tree", "g", "part", -(-max(1, sch.rounds) // tree_blocks)), "part"
         threads, order = {**threads, "g": "grid.y"}, {**order, "g": 0}

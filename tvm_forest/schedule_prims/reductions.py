@@ -104,7 +104,7 @@ def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
     if loop.gpu and (loop.count is None or loop.count % width):
         what = f"{width} does not divide the {loop.count} threads of '{loop.name}'"
         raise Refusal("width", f"{what}; tile the trees by a multiple of it")
-    return sch.with_loop(index, replace(loop, reduce=("vector", width)))
+    return sch.with_loop(index, replace(loop, reduce="vector", width=width))
 
 
 def _find_conflict(sch: Schedule, index: str, why: str) -> Loop:

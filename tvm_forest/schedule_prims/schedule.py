@@ -156,13 +156,9 @@ class Schedule(Nest):
         wanted = {"batch", "tree"} | ({"class"} if self.classes > 1 else set())
         paths = (path[1:] for path in find_paths(self.nest))
         of_paths = (list_problems(path, wanted, self.vectors) for path in paths)
-        of_nest = (
-            walks.list_lane_problems,
-            regions.list_order_problems,
-            devices.list_team_problems,
-        )
-        of_all = (problem for find in of_nest for problem in find(self.nest))
-        return next(chain(chain.from_iterable(of_paths), of_all), None)
+        looks = walks.list_lane_problems, regions.list_order_problems, devices.list_team_problems
+        of_nest = (look(self.nest) for look in looks)
+        return next(chain.from_iterable(chain(of_paths, of_nest)), None)
 
     # -- changing ---------------------------------------------------------------------------------
 

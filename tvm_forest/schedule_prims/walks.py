@@ -167,7 +167,7 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
         raise Refusal(loop, "is already fully unrolled; leave one of them out")
     if not isinstance(check, bool):
         raise Refusal("check", f"{check!r} is no truth value; use True or False")
-    return sch.with_loop(index, replace(loop, peel=(hops, check)))
+    return sch.with_loop(index, replace(loop, peel=hops, check=check))
 
 
 def list_lane_problems(nest: Loop) -> Iterator[Problem]:
@@ -310,18 +310,15 @@ def _find_form(sch: Nest, leaf: Loop, forest: TreeDepths) -> WalkForm:
     if loop.hops is not None:
         hops = _count_straight_hops(sch, loop, depths, trees)
         return WalkForm("unroll", hops, even=even and hops == int(depths[0]))
-    peeled, check = loop.peel or (0, True)
-    likely = peeled == "likely"
-    hops = _count_likely_hops(sch, loop, forest, trees) if likely else int(peeled)
+    likely = loop.peel == "likely"
+    hops = _count_likely_hops(sch, loop, forest, trees) if likely else int(loop.peel or 0)
     shallowest = forest.shallowest
-    if not check and trees.size and shallowest[trees].min() < hops:
+    if not loop.check and trees.size and shallowest[trees].min() < hops:
         worst = int(trees[np.argmin(shallowest[trees])])
-        what = (
-            f"argument 'hops': tree {worst} has a leaf at depth {shallowest[worst]}, so {hops} "
-            "unchecked hops are wrong; use check=True"
-        )
-        raise make_error(sch, "peel_walk", what, loop.name)
-    return WalkForm("peel", hops, check, even)
+        what = f"argument 'hops': tree {worst} has a leaf at depth {shallowest[worst]}, so {hops}"
+        advice = "unchecked hops are wrong; use check=True"
+        raise make_error(sch, "peel_walk", f"{what} {advice}", loop.name)
+    return WalkForm("peel", hops, loop.check, even)
 
 
 def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> int:

@@ -212,8 +212,7 @@ class _Reader:
         if factor is None:
             if not self._is(loop.extent, 1):
                 raise make_loop_error(name, "counts neither rows nor classes nor trees")
-            guessed = _guess_kind(loop)
-            kind, step = notes[KIND] if KIND in notes else (guessed, 1)
+            kind, step = notes.get(KIND, (_guess_kind(loop), 1))
             return Loop(name, kind, 0, 1, read_bound(step))
         kind, step = factor[0], self._read_number(factor[1])
         if step is None:
@@ -282,9 +281,7 @@ class _Reader:
             return int(extent) * step if isinstance(step, int) else None
         if not isinstance(step, int):
             return None
-        tiles = (tirx.floordiv(amount(x, self.n) + (step - 1), ir.i64(step)) for x in self._shares)
-        pairs = zip(self._shares, tiles, strict=True)
-        return next((share for share, count in pairs if self._equal(extent, count)), None)
+        return next((x for x in self._shares if self._is_end(extent, x, step)), None)
 
     def _ends_at(self, extent: Any, kind: Kind, stop: Bound, step: Any) -> bool:
         """Return whether a loop that is read so has as many iterations, or ends by a guard."""
