@@ -18,6 +18,7 @@ import pytest
 import tvm_forest
 from forests import drawn_forest, full_forest
 from tvm_forest import archive, cli, code_cache, frontends
+from tvm_forest.archive import Archive
 from tvm_forest.code_cache import CodeCache
 from tvm_forest.forest.model import ROLES
 from tvm_forest.frontends import kept_forests
@@ -243,6 +244,21 @@ def of_another_user(folder: Path) -> None:
 
 def in_a_file(folder: Path) -> None:
     folder.parent.write_text("")
+
+
+def test_what_the_first_folder_lacks_is_read_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, own = tmp_path / "image", tmp_path / "own"
+    code_cache.CodeCache(image).write("of the image", Archive({"from": "image"}, {}))
+    before = sorted(image.iterdir())
+    monkeypatch.setenv(code_cache.VARIABLE, os.pathsep.join([str(own), str(image)]))
+    cache = code_cache.find_cache()
+    assert cache is not None
+    cache.write("of its own", Archive({"from": "own"}, {}))
+    found = [cache.read(key) for key in ("of the image", "of its own", "of nobody")]
+    assert [x and x.manifest["from"] for x in found] == ["image", "own", None]
+    assert sorted(image.iterdir()) == before
 
 
 REFUSED: dict[str, tuple[Any, str]] = {

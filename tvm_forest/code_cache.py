@@ -3,13 +3,15 @@
 takes: a key, an archive; gives: the archive again, or None.
 
 The folder is `~/.cache/tvm_forest`, or as the environment says: `XDG_CACHE_HOME` moves all caches,
-`TVM_FOREST_CACHE` this one, and turns it off if it is "off" or empty. Nothing here raises: what
-cannot be read is not there, and what cannot be written is not kept; a warning says why, once.
+`TVM_FOREST_CACHE` this one, and turns it off if it is "off" or empty. It may name several folders,
+as PATH does: entries are written to the first one, and what is not there is looked for in the
+others, such as one of a container image. Nothing here raises: what cannot be read is not there, and
+what cannot be written is not kept; a warning says why, once.
 
 Code that is loaded is run, so nobody else may have written it: the folder and its files belong to
-the user, who alone may write them. A file appears under its name once it is complete, and holds a
-checksum of its bytes and its own key. So any number of processes may read, write and remove at
-once, and a damaged file is as good as none.
+the user, or to the superuser, and nobody else may write them. A file appears under its name once it
+is complete, and holds a checksum of its bytes and its own key. So any number of processes may read,
+write and remove at once, and a damaged file is as good as none.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import os
 import stat
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,13 +72,19 @@ class CodeCache:
 
     Attributes:
         folder: that holds them, which need not be there yet.
+        others: where entries are looked for that the folder does not have.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, others: Sequence[Path] = ()) -> None:
         self.folder = folder
+        self.others = [CodeCache(other) for other in others]
 
     def read(self, key: str) -> Archive | None:
         """Return what was written under a key, and note that it was used."""
+        found = (cache._read_own(key) for cache in (self, *self.others))
+        return next((entry for entry in found if entry is not None), None)
+
+    def _read_own(self, key: str) -> Archive | None:
         file = self._file(key)
         if not self._is_usable():
             return None
@@ -84,7 +93,8 @@ class CodeCache:
                 if _find_owner_fault(os.fstat(opened.fileno())) is not None:
                     return None
                 data = opened.read()
-            os.utime(file)
+            with contextlib.suppress(OSError):  # of a folder that is only read
+                os.utime(file)
             found = archive.unpack(data, VARIABLE)
         except ForestError as error:
             LOG.warning("%s is not used: %s", file, error)
@@ -171,7 +181,9 @@ def find_cache() -> CodeCache | None:
     """Return the cache that the environment names; None if it is off, or no folder is known."""
     named = os.environ.get(VARIABLE)
     if named is not None:
-        return None if named.lower() in (OFF, "") else CodeCache(Path(named).absolute())
+        folders = [Path(name).absolute() for name in named.split(os.pathsep) if name]
+        is_off = named.lower() == OFF or not folders
+        return None if is_off else CodeCache(folders[0], folders[1:])
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
@@ -216,7 +228,7 @@ def _find_owner_fault(about: os.stat_result) -> tuple[str, str] | None:
     """Say why a file or folder is not the user's alone, and what helps; None if it is."""
     if not hasattr(os, "geteuid"):  # elsewhere folders of users are theirs alone
         return None
-    if about.st_uid != os.geteuid():
+    if about.st_uid not in (0, os.geteuid()):
         return f"belongs to another user ({about.st_uid})", "give it to yourself by chown"
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         mode = f"{stat.S_IMODE(about.st_mode):04o}"

@@ -150,6 +150,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_recompile(compile_)
     _add_target(compile_, default=None)
 
+    _add_warm(commands)
     export = commands.add_parser("export", help="write a library and a C header")
     _add_model(export)
     export.add_argument("library", type=Path, help="model.so (header: model.h), .a, .o or .zip")
@@ -233,6 +234,14 @@ def _add_header(command: argparse.ArgumentParser) -> None:
 def _add_recompile(command: argparse.ArgumentParser) -> None:
     about = "run none of the code of a saved predictor, and compile its model anew"
     command.add_argument("--recompile", action="store_true", help=about)
+
+
+def _add_warm(commands: Any) -> None:
+    """Add the command `warm`."""
+    warm = commands.add_parser("warm", help="compile what models like one need, before they come")
+    _add_model(warm)
+    warm.add_argument("--processes", type=int, help="how many compile at once (default: all cores)")
+    _add_target(warm, "what it is compiled for", None)
 
 
 def _add_predict(commands: Any) -> None:

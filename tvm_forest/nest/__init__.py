@@ -291,17 +291,15 @@ class Nest:
         return 1 if self.vectors else self.classes
 
     def runs_over_rounds(self, loop: Loop) -> bool:
-        """Return whether code for a loop serves models of any number of rounds of trees.
+        """Return whether code for a loop, which is over all rounds, serves any number of them.
 
-        It does if the loop runs over all rounds. A loop that is cut or unrolled is written for the
-        number that it has, and so are all where threads share the trees, and on a GPU.
+        It does not if the loop is cut or unrolled, nor where threads share trees, or on a GPU.
         """
         whole = Loop(loop.name, "tree", 0, -(-self.trees // self.round_size), 1)
         guarded = any(loop.name in guard.loops for guard in self.guards)
         shared = any(x.gpu or (x.parallel and x.kind == "tree") for x in self.loops())
-        bare = replace(
-            loop, children=(), interleave=1, simdize=None, hops=None, peel=None, cache=None
-        )
+        told = ("children", "interleave", "simdize", "hops", "peel", "check", "cache")
+        bare = replace(loop, **{name: getattr(Loop, name) for name in told})
         alike = bare == whole and loop.simdize in (None, "octets")
         return alike and not (guarded or shared or loop.is_specialized)
 

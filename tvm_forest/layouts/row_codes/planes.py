@@ -24,7 +24,7 @@ are the bits of a word, and those of rows 8 i to 8 i + 7 of them are bit i of it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import gcd
 from operator import itemgetter
@@ -128,7 +128,8 @@ def number_tests(forest: Forest) -> PlaneTests:
     columns = SearchedColumns(ranked.code, feature, first, cuts[: first[-1]])
     panels, pieces = plan_panels(columns, forest.row_width)
     places = tests if sizes.planes else round_up(tests)
-    code = PlaneCode(ranked.code, places, unions=sizes, panels=panels)
+    ranks = replace(ranked.code, multiple=ROWS_IN_WORD)
+    code = PlaneCode(ranks, places, unions=sizes, panels=panels)
     return PlaneTests(code, ranked.arrays | arrays | pieces | lists, plane)
 
 

@@ -62,10 +62,10 @@ def warm(
 ) -> Warmed:
     """See `tvm_forest.warm`; `done` is told how many models of how many are ready."""
     like = canonicalize(like)
-    refused = "leaves are linear" if like.is_linear else "categories" if like.derived else ""
+    refused = "linear leaves" if like.is_linear else "sets of categories" if like.derived else ""
     if refused:
         raise InputError(
-            f"warm: argument 'model': {refused}, and trees of that sort cannot be drawn; build the "
+            f"warm: argument 'model': it has {refused}, and such trees are not drawn; build the "
             "model itself, whose code serves those of its kind"
         )
     if find_code_cache(target) is None:
@@ -112,16 +112,34 @@ def _grow_one(leaves: int, seed: int) -> Array:
     return left
 
 
+def _number_tests(left: Array, by_level: bool) -> Array:
+    """Number the tests of a tree: one for each node, or for each level."""
+    node = np.arange(len(left))
+    return np.frexp(node + 1)[1] if by_level else node
+
+
+def _find_shares(like: Forest) -> Array:
+    """Return for each feature at which share of its tests missing values go left."""
+    inner = ~like.is_leaf
+    tests, lefts = (
+        np.bincount(like.feature[inner], like.default_left[inner] >= least, like.n_features)
+        for least in (0, 1)
+    )
+    return np.where(tests > 0, lefts / np.maximum(tests, 1), like.default_left[inner].mean() > 0.5)
+
+
 def _draw(like: Forest, trees: list[Array], rounds: int) -> Forest:
     """Return a model with trees of some shapes, with drawn tests and leaves."""
     rng, count = np.random.default_rng(rounds), rounds * like.round_size
     lefts = [trees[t % len(trees)] for t in range(count)]
     left, sizes = np.concatenate(lefts).astype(np.int32), [len(x) for x in lefts]
     is_leaf, width = left == LEAF, like.leaf_value.shape[1]
-    feature = rng.integers(like.n_features, size=len(left))
-    cuts = np.sort(rng.normal(size=(like.n_features, CUTS)), axis=1)
-    cut = cuts[feature, rng.integers(CUTS, size=len(left))].astype(like.threshold.dtype)
-    missing_left = like.default_left.any() & (rng.random(len(left)) < 0.5)
+    places = np.concatenate([_number_tests(x, bool(like.is_oblivious.all())) for x in lefts])
+    tests = places + np.repeat(np.arange(count), sizes) * max(sizes)
+    feature = rng.integers(like.n_features, size=tests.max() + 1)[tests]
+    cuts = rng.normal(size=(like.n_features, CUTS)).astype(like.threshold.dtype)
+    cut = cuts[feature, rng.integers(CUTS, size=tests.max() + 1)[tests]]
+    missing_left = rng.random(len(left)) < _find_shares(like)[feature]
     values = rng.normal(size=(len(left), width)).astype(like.leaf_value.dtype)
     fields: dict[str, Any] = {
         "tree_offset": np.append(0, np.cumsum(sizes)).astype(np.int64),
@@ -136,5 +154,6 @@ def _draw(like: Forest, trees: list[Array], rounds: int) -> Forest:
         "tree_id": np.arange(count, dtype=np.int32),
         "n_rounds": rounds,
     }
-    of_nodes = ("copied_value", "bare_value", "tree_weight", "tree_round", "hits", "cover", "tile")
-    return replace(like, **fields, **dict.fromkeys(of_nodes), with_all_rounds=None, tile_size=1)
+    told = ("copied_value", "bare_value", "tree_weight", "tree_round", "hits", "cover", "tile")
+    fields |= dict.fromkeys((*told, "with_all_rounds")) | {"tile_size": 1}
+    return replace(like, **fields)

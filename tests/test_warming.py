@@ -1,0 +1,61 @@
+"""Code that is there before the first model of its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvm_forest
+from forests import drawn_forest, full_forest
+from tvm_forest import code_cache
+from tvm_forest.errors import InputError
+from tvm_forest.forest import Forest
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
+from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.predictor.compiling import find_known
+from tvm_forest.predictor.live import warming
+from tvm_forest.probe_rows import hard_rows
+from tvm_forest.target import parse_target
+
+
+@pytest.mark.slow
+def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(warming, "DEPTHS", (6,))
+    monkeypatch.setattr(warming, "LEAVES", ())
+    monkeypatch.setattr(warming, "ROUNDS", (100, 120))
+    told = list[tuple[int, int]]()
+    first = tvm_forest.warm(full_forest(3, 2), done=lambda *x: told.append(x))
+    assert (first.models, told) == (2, [(1, 2), (2, 2)])
+    assert first.compiled == 1  # the second one is of the same kinds
+    assert tvm_forest.warm(full_forest(3, 2)) == warming.Warmed(models=2, compiled=0)
+    forest = warming._draw(canonicalize(full_forest(3, 2)), warming._grow_levels(1, 6), 110)
+    known = find_known(BuildRequest.of(forest, None, parse_target("llvm")))
+    assert known is not None
+    rows = hard_rows(forest, 200)
+    for n_rows in (1, 20, 40, 100, 200):
+        found = tvm_forest.build(forest).predict_margin(rows[:n_rows])
+        assert np.array_equal(found, forest.predict_reference(rows[:n_rows])[:, 0])
+
+
+@pytest.mark.parametrize("trees", [warming._grow_levels(1, 3), warming._grow_leaves(7)])
+@pytest.mark.parametrize("like", [drawn_forest(4, 3), drawn_forest(6, 2, base=[0.5, 0.1, 0.2])])
+def test_drawn_models_are_like_the_one_at_hand(like: Forest, trees: list[Any]) -> None:
+    like = canonicalize(like)
+    drawn = warming._draw(like, trees, 20)
+    assert drawn.n_trees == 20 * like.round_size
+    assert (drawn.n_features, drawn.n_outputs) == (like.n_features, like.n_outputs)
+    assert set(drawn.leaf_counts.tolist()) == {(len(trees[0]) + 1) // 2}
+
+
+def test_what_cannot_be_drawn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, "off")
+    with pytest.raises(InputError, match="there is no cache for this target"):
+        tvm_forest.warm(drawn_forest(2, 2))
+    of_sets = drawn_forest(2, 2)
+    object.__setattr__(of_sets, "categories", {})
+    with pytest.raises(InputError, match="no cache"):
+        tvm_forest.warm(of_sets, {"kind": "cuda", "arch": "sm_90"})

@@ -1,0 +1,29 @@
+"""The command `warm`: code for models that are to come."""
+
+import argparse
+
+from rich.console import Console
+from rich.progress import Progress
+
+from ..api import load, warm
+from ..errors import InputError
+
+
+def run(options: argparse.Namespace) -> None:
+    """Compile, with a bar that shows how far it is.
+
+    Raises:
+        InputError: there is no cache, or such models cannot be drawn.
+    """
+    if options.processes is not None and options.processes < 1:
+        raise InputError(f"warm: argument '--processes': {options.processes}; use 1 or more")
+    forest = load(options.model)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("compiling")
+        found = warm(
+            forest,
+            options.target or "llvm",
+            processes=options.processes,
+            done=lambda done, models: progress.update(task, completed=done, total=models),
+        )
+    print(f"{found.models} models drawn, for {found.compiled} of which code was compiled")
