@@ -23,7 +23,7 @@ from ...layouts.row_codes.banks import LANES, BankCode
 from ...layouts.row_codes.ranks import SearchGroup
 from ..builder import Builder
 from ..ir import guard, i64
-from .searches import RowCoder, row_pitch
+from .searches import RowCoder, bring_rows_near, row_pitch
 
 STAGE_BYTES = 1 << 14
 """Of the rows that are brought near at once to be coded."""
@@ -86,15 +86,9 @@ class BankCoder(RowCoder):
 
             self._search_columns(code, buffers, near, (i64(0), spans), first, read)
             return
-        features = self.rows.shape[1].astype("int64")
-        shape = (i64(rows), i64(row_pitch(int(features), self.rows.dtype)))
-        stage = code.buffer("stage", shape, self.rows.dtype, "shared")
         with code.repeat("part", tirx.floordiv(near.shape[0] * LANES, i64(rows))) as part:
             start = part * rows
-            with code.nest("copy", [i64(rows), features], spread=True) as (r, f):
-                row = first + start + r
-                copy = tirx.BufferStore(stage, self.rows[row, f], [r, f])
-                code.add(guard(copy, [row < self.rows.shape[0]]))
+            stage = bring_rows_near(code, "stage", self.rows, first + start, rows)
             span = (start, i64(rows))
             self._search_columns(code, buffers, near, span, first + start, lambda r, f: stage[r, f])
 
