@@ -25,6 +25,9 @@ from ..builder import Builder
 from ..ir import guard, i64
 from .searches import RowCoder, bring_rows_near, row_pitch
 
+TOGETHER = 4
+"""Columns that a thread of a GPU searches side by side: it waits for their cuts at the same time."""
+
 STAGE_BYTES = 1 << 14
 """Of the rows that are brought near at once to be coded."""
 
@@ -110,30 +113,55 @@ class BankCoder(RowCoder):
             read: gives the value of one of these rows, counted from the first, in a feature.
         """
         start, count = span
+        on_gpu = self.comparer.vectors is None
         for group, begin in self._column_groups():
-            counts = [i64(group.stop - begin), count]
-            with code.nest("code", counts, self.comparer.vectors is None) as (place, r):
-                inside = first + r < self.rows.shape[0]
-                with code.block(lambda body, inside=inside: guard(body, [inside])):
-                    column = begin + place
-                    feature = code.hold("feature", buffers["column_feature"][column])
-                    x = read(r, feature.astype("int64"))
-                    x = code.hold("x", x.astype(buffers["cuts"].dtype))
-                    group_of, lane = self.place(start + r)
-                    at = self._code.place(column) + lane
-                    code.store(near, self._rank(code, buffers, group, column, x), [group_of, at])
+            for width, first_column, times in _deal_out(begin, group.stop, TOGETHER if on_gpu else 1):
+                with code.nest("code", [i64(times), count], on_gpu) as (place, r):
+                    inside = first + r < self.rows.shape[0]
+                    with code.block(lambda body, inside=inside: guard(body, [inside])):
+                        columns = [first_column + place * width + k for k in range(width)]
+                        features = [
+                            code.hold("feature", buffers["column_feature"][column])
+                            for column in columns
+                        ]
+                        xs = [read(r, feature.astype("int64")) for feature in features]
+                        xs = [code.hold("x", x.astype(buffers["cuts"].dtype)) for x in xs]
+                        ranks = self._rank(code, buffers, group, columns, xs)
+                        group_of, lane = self.place(start + r)
+                        for column, rank in zip(columns, ranks, strict=True):
+                            at = self._code.place(column) + lane
+                            code.store(near, rank, [group_of, at])
 
     def _rank(
-        self, code: Builder, buffers: dict[str, Any], group: SearchGroup, column: Any, x: Any
-    ) -> Any:
-        """Go through the levels of a column, to the right where the value reaches the cut."""
-        at = code.hold("at", buffers["column_cuts"][column])
-        place = code.hold("place", i64(1))
+        self,
+        code: Builder,
+        buffers: dict[str, Any],
+        group: SearchGroup,
+        columns: list[Any],
+        xs: list[Any],
+    ) -> list[Any]:
+        """Go through the levels of columns together, right where the value reaches the cut."""
+        bases = [code.hold("at", buffers["column_cuts"][column]) for column in columns]
+        places = [code.hold("place", i64(1)) for _ in columns]
+        searches = list(zip(bases, places, xs, strict=True))
         for _ in range(group.steps):
-            cut = buffers["cuts"][at + place]
-            reached = code.hold("reached", cut <= x if self.comparer.comparison == "<" else cut < x)
-            code.put(place, place * 2 + reached.astype("int64"))
-        rank = (place - (1 << group.steps)).astype(self._code.dtype)
+            cuts = [code.hold("cut", buffers["cuts"][at + place]) for at, place, _ in searches]
+            for (_, place, x), cut in zip(searches, cuts, strict=True):
+                reached = cut <= x if self.comparer.comparison == "<" else cut < x
+                code.put(place, place * 2 + reached.astype("int64"))
+        ranks = [(place - (1 << group.steps)).astype(self._code.dtype) for place in places]
         if group.missing_left:
-            return rank
-        return tirx.Select(tirx.isnan(x), tirx.max_value(self._code.dtype), rank)
+            return ranks
+        most = tirx.max_value(self._code.dtype)
+        return [
+            tirx.Select(tirx.isnan(x), most, rank) for x, rank in zip(xs, ranks, strict=True)
+        ]
+
+
+def _deal_out(begin: int, end: int, most: int) -> list[tuple[int, int, int]]:
+    """Return parts of columns: how many go together, the first, and how often; 9 are 3 times 3."""
+    times = -(-(end - begin) // most)
+    width = -(-(end - begin) // times)
+    full = (end - begin) // width
+    parts = [(width, begin, full), ((end - begin) % width, begin + full * width, 1)]
+    return [part for part in parts if part[0]]
