@@ -66,7 +66,9 @@ class CacheNear(NestPass):
         else:
             features = rows.shape[1].astype("int64")
             shared = self.facts.cache(loop) == "shared"
-            near = code.buffer("near", (most, features), rows.dtype, "shared" if shared else "global")
+            near = code.buffer(
+                "near", (most, features), rows.dtype, "shared" if shared else "global"
+            )
             with code.nest("copy", [here, features]) as (r, f):
                 code.store(near, rows[first + r, f], [r, f])
 

@@ -76,8 +76,8 @@ def share_out(chain: list[tirx.For], body: tirx.Stmt, worker: Any, count: int) -
         count: of threads.
     """
     total = _count_iterations(chain)
-    known, inner = isinstance(total, tirx.IntImm), int(max_value(chain[-1].extent) or 0)
-    around = chain[:-1] if known and len(chain) > 1 and inner >= WIDE * count else []
+    known = isinstance(total, tirx.IntImm)
+    around = chain[:-1] if known and int(chain[-1].extent) >= WIDE * count else []
     shared = chain[len(around) :]
     most = _count_iterations(shared)
     per, runs = simplify(tirx.ceildiv(most, i64(count))), _count_iterations(around)
@@ -85,7 +85,9 @@ def share_out(chain: list[tirx.For], body: tirx.Stmt, worker: Any, count: int) -
     number, is_copy = tirx.Var("number", "int64"), isinstance(body, tirx.BufferStore)
     body = replace_vars(body, split_number(shared, number))
     if is_copy:  # (number // 90) * 90 + number % 90 is seen now or never
-        body = tirx.BufferStore(body.buffer, simplify(body.value), list(map(simplify, body.indices)))
+        body = tirx.BufferStore(
+            body.buffer, simplify(body.value), list(map(simplify, body.indices))
+        )
 
     def do(turn: Any) -> None:
         here = (tirx.floormod(turn, per) if around else turn) * count + worker

@@ -26,7 +26,7 @@ from ..ir import guard, i64
 from .searches import RowCoder, bring_rows_near, row_pitch
 
 TOGETHER = 4
-"""Columns that a thread of a GPU searches side by side: it waits for their cuts at the same time."""
+"""Columns that a thread of a GPU searches side by side: their cuts come at the same time."""
 
 STAGE_BYTES = 1 << 14
 """Of the rows that are brought near at once to be coded."""
@@ -114,18 +114,17 @@ class BankCoder(RowCoder):
         """
         start, count = span
         on_gpu = self.comparer.vectors is None
+        together = TOGETHER if on_gpu else 1
         for group, begin in self._column_groups():
-            for width, first_column, times in _deal_out(begin, group.stop, TOGETHER if on_gpu else 1):
-                with code.nest("code", [i64(times), count], on_gpu) as (place, r):
+            for width, left, times in _deal_out(begin, group.stop, together):
+                with code.nest("code", [i64(times), count], on_gpu) as (part, r):
                     inside = first + r < self.rows.shape[0]
                     with code.block(lambda body, inside=inside: guard(body, [inside])):
-                        columns = [first_column + place * width + k for k in range(width)]
-                        features = [
-                            code.hold("feature", buffers["column_feature"][column])
-                            for column in columns
-                        ]
-                        xs = [read(r, feature.astype("int64")) for feature in features]
-                        xs = [code.hold("x", x.astype(buffers["cuts"].dtype)) for x in xs]
+                        columns = [left + part * width + k for k in range(width)]
+                        features = (buffers["column_feature"][column] for column in columns)
+                        features = [code.hold("feature", x).astype("int64") for x in features]
+                        xs = [read(r, x).astype(buffers["cuts"].dtype) for x in features]
+                        xs = [code.hold("x", x) for x in xs]
                         ranks = self._rank(code, buffers, group, columns, xs)
                         group_of, lane = self.place(start + r)
                         for column, rank in zip(columns, ranks, strict=True):
@@ -153,15 +152,13 @@ class BankCoder(RowCoder):
         if group.missing_left:
             return ranks
         most = tirx.max_value(self._code.dtype)
-        return [
-            tirx.Select(tirx.isnan(x), most, rank) for x, rank in zip(xs, ranks, strict=True)
-        ]
+        return [tirx.Select(tirx.isnan(x), most, rank) for x, rank in zip(xs, ranks, strict=True)]
 
 
 def _deal_out(begin: int, end: int, most: int) -> list[tuple[int, int, int]]:
     """Return parts of columns: how many go together, the first, and how often; 9 are 3 times 3."""
-    times = -(-(end - begin) // most)
-    width = -(-(end - begin) // times)
-    full = (end - begin) // width
-    parts = [(width, begin, full), ((end - begin) % width, begin + full * width, 1)]
-    return [part for part in parts if part[0]]
+    count = end - begin
+    width = -(-count // max(1, -(-count // most))) or 1
+    full, rest = divmod(count, width)
+    parts = [(width, begin, full), (rest, end - rest, 1)]
+    return [part for part in parts if part[0] * part[2]]
