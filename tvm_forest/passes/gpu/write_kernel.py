@@ -273,11 +273,13 @@ class _Accesses:
 
     Attributes:
         alone: whether each thread does the code by itself.
+        apart: whether nobody else writes the elements that it writes, see `Builder.nest`.
     """
 
     reads: set[Any]
     writes: set[Any]
     alone: bool
+    apart: bool
 
     @classmethod
     def of(cls, statement: tirx.Stmt, alone: bool) -> _Accesses:
@@ -286,13 +288,15 @@ class _Accesses:
         reads = {load.source for load in kernel_code.loads_of(statement)}
         writes = pointed | {store.buffer for store in find_stores(statement)}
         reads, writes = ({x for x in y if x.scope() != "local"} for y in (reads, writes))
-        return cls(reads, writes, alone)
+        apart = isinstance(statement, tirx.For) and int(statement.annotations.get(SPREAD, 0)) > 1
+        return cls(reads, writes, alone, apart)
 
     def meets(self, other: _Accesses) -> bool:
         """Whether one writes what another thread touches in the other."""
         if self.alone and other.alone:
             return False
-        return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
+        reads = self.writes & other.reads or self.reads & other.writes
+        return bool(reads or (self.writes & other.writes and not (self.apart and other.apart)))
 
 
 def _store_by_first(s: tirx.Stmt, lane: Any) -> tirx.Stmt:

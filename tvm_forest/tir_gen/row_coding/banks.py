@@ -117,7 +117,7 @@ class BankCoder(RowCoder):
         together = TOGETHER if on_gpu else 1
         for group, begin in self._column_groups():
             for width, left, times in _deal_out(begin, group.stop, together):
-                with code.nest("code", [i64(times), count], on_gpu) as (part, r):
+                with code.nest("code", [i64(times), count], on_gpu, apart=True) as (part, r):
                     inside = first + r < self.rows.shape[0]
                     with code.block(lambda body, inside=inside: guard(body, [inside])):
                         columns = [left + part * width + k for k in range(width)]
