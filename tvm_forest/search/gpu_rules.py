@@ -29,7 +29,7 @@ from .workload import Workload
 BATCHES = (1, 32, 512, 4096, 65_536, 1_000_000)
 """Rows of a batch for which the cheapest point is asked for."""
 
-ALIKE = 1.1
+ALIKE = 1.05
 """What the point of smaller batches may cost over the cheapest one and still serve: every further
 point is code of its own to compile."""
 

@@ -96,15 +96,23 @@ def share_out(chain: list[tirx.For], body: tirx.Stmt, worker: Any, count: int) -
         code.add(guard(replace_vars(body, swaps), [] if sure else [here < most]))
 
     turns, code = simplify(per * runs), Builder()
+    if known and int(turns) == 1:
+        do(i64(0))
+        return code.finish()
     if not (known and is_copy):
         with code.repeat("turn", turns) as turn:
             do(turn)
         return code.finish()
     many, left = divmod(int(turns), AHEAD)
-    with code.repeat("turn", i64(many)) as turn, code.repeat("ahead", i64(AHEAD), True) as ahead:
-        do(turn * AHEAD + ahead)
-    with code.repeat("ahead", i64(left), unrolled=True) as ahead:
-        do(ahead + many * AHEAD)
+    if many:
+        with (
+            code.repeat("turn", i64(many)) as turn,
+            code.repeat("ahead", i64(AHEAD), True) as ahead,
+        ):
+            do(turn * AHEAD + ahead)
+    if left:
+        with code.repeat("ahead", i64(left), unrolled=True) as ahead:
+            do(ahead + many * AHEAD)
     return code.finish()
 
 

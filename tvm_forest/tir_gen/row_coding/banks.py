@@ -121,8 +121,8 @@ class BankCoder(RowCoder):
                     inside = first + r < self.rows.shape[0]
                     with code.block(lambda body, inside=inside: guard(body, [inside])):
                         columns = [left + part * width + k for k in range(width)]
-                        features = (buffers["column_feature"][column] for column in columns)
-                        features = [code.hold("feature", x).astype("int64") for x in features]
+                        loads = [buffers["column_feature"][column] for column in columns]
+                        features = [code.hold("feature", x).astype("int64") for x in loads]
                         xs = [read(r, x).astype(buffers["cuts"].dtype) for x in features]
                         xs = [code.hold("x", x) for x in xs]
                         ranks = self._rank(code, buffers, group, columns, xs)
