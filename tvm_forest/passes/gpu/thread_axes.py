@@ -85,9 +85,8 @@ def share_out(chain: list[tirx.For], body: tirx.Stmt, worker: Any, count: int) -
     number, is_copy = tirx.Var("number", "int64"), isinstance(body, tirx.BufferStore)
     body = replace_vars(body, split_number(shared, number))
     if is_copy:  # (number // 90) * 90 + number % 90 is seen now or never
-        body = tirx.BufferStore(
-            body.buffer, simplify(body.value), list(map(simplify, body.indices))
-        )
+        indices = list(map(simplify, body.indices))
+        body = tirx.BufferStore(body.buffer, simplify(body.value), indices)
 
     def do(turn: Any) -> None:
         here = (tirx.floormod(turn, per) if around else turn) * count + worker
@@ -96,23 +95,18 @@ def share_out(chain: list[tirx.For], body: tirx.Stmt, worker: Any, count: int) -
         code.add(guard(replace_vars(body, swaps), [] if sure else [here < most]))
 
     turns, code = simplify(per * runs), Builder()
-    if known and int(turns) == 1:
-        do(i64(0))
-        return code.finish()
-    if not (known and is_copy):
+    if not known or not (is_copy or int(turns) == 1):
         with code.repeat("turn", turns) as turn:
             do(turn)
         return code.finish()
-    many, left = divmod(int(turns), AHEAD)
-    if many:
-        with (
-            code.repeat("turn", i64(many)) as turn,
-            code.repeat("ahead", i64(AHEAD), True) as ahead,
-        ):
-            do(turn * AHEAD + ahead)
-    if left:
-        with code.repeat("ahead", i64(left), unrolled=True) as ahead:
-            do(ahead + many * AHEAD)
+    whole = int(turns) // AHEAD * AHEAD
+    for begin, some, size in ((0, whole, AHEAD), (whole, int(turns) - whole, int(turns) - whole)):
+        if some:
+            with (
+                code.parts("turn", some, size) as first,
+                code.repeat("ahead", i64(size), True) as k,
+            ):
+                do(first + k + begin)
     return code.finish()
 
 
