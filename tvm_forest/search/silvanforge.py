@@ -192,7 +192,7 @@ FAR_CYCLES, NEAR_ROW_BYTES = 4.3, 512
 """Times as long takes a hop that reads a row that is not near, and wider than that."""
 
 TURN_CYCLES, COPY_ISSUE_CYCLES = 75.0, 7.2
-"""Cycles in which each thread of a block copies a value of the rows; more for each warp."""
+"""Cycles of a turn, in which each thread of a block copies a value; more for each warp."""
 
 ADD_CYCLES, ADD_ISSUE_CYCLES = 0.5, 0.8
 """Cycles of an addition that waits for the one before, its load done ahead; and those in which a
@@ -217,7 +217,7 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
     The constants are those with which the kernels of five models on an H200 come out best
     (docs/gpu.md). As many blocks run at once as warps and shared memory allow, and others follow. A
     block lasts as long as a thread waits for its walks, or as long as the hops of all warps take to
-    be issued; ahead of that its threads copy rows, a value each at a time, and behind it threads of
+    be issued; ahead of that its threads copy rows, a value each a turn, and behind it threads of
     rows add in order what the others have found. Memory gives rows, or the sectors that walks read
     of them, and partial sums.
     """
