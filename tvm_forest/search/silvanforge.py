@@ -198,8 +198,8 @@ ADD_CYCLES, ADD_ISSUE_CYCLES = 0.5, 0.8
 """Cycles of an addition that waits for the one before, its load done ahead; and those in which a
 multiprocessor keeps a term of 32 rows and adds it."""
 
-MEET_CYCLES, BLOCK_CYCLES, LAUNCH_CYCLES = 400.0, 300.0, 7300.0
-"""Cycles in which all threads of a block meet, in which a block starts, and of a further kernel."""
+MEET_CYCLES, LAUNCH_CYCLES = 400.0, 7300.0
+"""Cycles in which all threads of a block meet, and of a further kernel."""
 
 CYCLE_BYTES, SECTOR_BYTES, CACHE_BYTES = 2800.0, 32, 40e6
 """Bytes that memory gives in a cycle, that it reads at least, and that are cached of it."""
@@ -254,8 +254,7 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
     kernels = on_grid + (2 if point.tree_blocks > 1 and point.shared != "atomic" else 0)
     walks_and_rows = sorted((time * each / at_once, problem.batch * read / CYCLE_BYTES))
     longer = walks_and_rows[1] + walks_and_rows[0] * (1 - OVERLAP)
-    longer += each * BLOCK_CYCLES + kernels * LAUNCH_CYCLES
-    return longer + problem.batch * sums / CYCLE_BYTES
+    return longer + problem.batch * sums / CYCLE_BYTES + kernels * LAUNCH_CYCLES
 
 
 def walk_together(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
