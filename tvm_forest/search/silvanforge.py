@@ -181,6 +181,9 @@ INTERLEAVED = 0.72
 MOST_TOGETHER = 10
 """Walks of a thread that advance together, at most."""
 
+REGISTERS, THREAD_REGISTERS, WALK_REGISTERS = 65_536, 24, 4
+"""Of a multiprocessor, of a thread, and more for each walk that advances with others."""
+
 NODE_LINE_CYCLES, ROW_LINE_CYCLES, LINE_BYTES = 0.33, 0.49, 128
 """Cycles of a hop of a warp for each line of the cache that the nodes of its lanes lie in, and for
 each that their rows lie in, where these are not near."""
@@ -227,6 +230,7 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
     copies = point.tree_blocks * (problem.walks if on_grid else 1)
     blocks = -(-problem.batch // point.rows_tb) * copies
     fit = gpu.shared_bytes // (count_shared_bytes(point, problem) + RESERVED_BYTES)
+    fit = min(fit, REGISTERS // (threads * (THREAD_REGISTERS + WALK_REGISTERS * point.factor)))
     each = -(-blocks // gpu.processors)
     at_once = max(1, min(gpu.warps // warps, fit, 32, each))
     parts = point.tree_threads * point.tree_blocks
