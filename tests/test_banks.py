@@ -131,3 +131,14 @@ def test_more_columns_than_a_word_has_places_for_are_refused() -> None:
     assert "ranks of 16 bits leave places for 2048" in str(BankedLayout.unfit(forest))
     with pytest.raises(BuildError, match=r"represent_as\('ranked'\)"):
         tvm_forest.build(forest, "llvm", tvm_forest.new_schedule(forest).represent_as("banked"))
+
+
+def test_columns_are_searched_side_by_side_and_in_groups_without_barriers() -> None:
+    model = drawn_forest(40, 5, seed=6, n_features=11)
+    sch = gpu_shared_ranks(tvm_forest.new_schedule(model), 64)
+    text = tvm_forest.lower(model, sch, "simt").after.script()
+    coding = text.partition("column_feature[0]")[2].partition("tvm_storage_sync")[0]
+    assert coding.count("column_feature[") == 11  # beside the first
+    assert "feature_3[0] = column_feature[turn * 4 + 4]" in coding
+    for order in ORDERS:
+        check(model, sch, order, (1, 31, 64, 100))

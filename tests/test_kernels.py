@@ -18,9 +18,9 @@ from recipe_cases import CASES
 from test_simt import forest
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.passes.cache_near import row_pitch
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, recipes
+from tvm_forest.tir_gen.row_coding.searches import row_pitch
 
 
 def kernels(model: Forest, sch: Schedule, name: str = "predict") -> str:
@@ -92,15 +92,29 @@ def test_rows_in_shared_memory_are_an_odd_number_of_words_apart(
 def test_threads_next_to_each_other_copy_values_next_to_each_other() -> None:
     text = kernels(forest(1), recipe("E13", forest(1)))
     assert "near = T.alloc_shared((32, 5))" in text
-    assert "near[thready * 8 + threadx // 4, threadx % 4] = rows[" in text
+    assert "near[0, thready * 40 + threadx // 4 * 5 + threadx % 4] = rows[" in text
 
 
 def test_wide_rows_are_copied_one_by_one_without_a_division() -> None:
     model = drawn_forest(12, 3, n_features=50)
     sch = in_order(model)
-    assert "near[copy, turn * 16 + thready * 4 + threadx] = rows[" in kernels(model, sch)
+    assert "ahead // 4 * 51 + ahead % 4 * 16 + thready * 4 + threadx] = rows[" in kernels(
+        model, sch
+    )
     for order in ORDERS:
         check(model, sch, order)
+
+
+def test_a_thread_copies_eight_values_at_a_time_and_asks_for_none_whether_it_is_there() -> None:
+    model = drawn_forest(12, 3, n_features=20)
+    sch = in_order(model, rows=32, trees=2)
+    text = kernels(model, sch)
+    copies = [line for line in text.splitlines() if " = rows[" in line]
+    assert len(copies) == 2  # eight, and two more
+    assert all("T.min(" in line and ", n * 20 - 1)]" in line for line in copies)
+    assert "T.unroll(8)" in text and "T.unroll(2)" in text
+    for order in ORDERS:
+        check(model, sch, order, (1, 31, 33, 64))
 
 
 def test_the_threads_of_a_block_share_the_coding_of_rows() -> None:

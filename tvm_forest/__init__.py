@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .api import rewrite as rewrite
     from .api import tune as tune
     from .api import verify as verify
-    from .api import warm as warm
     from .api import with_depths as with_depths
     from .compiler import compile as compile
     from .errors import BuildError as BuildError
@@ -45,6 +44,7 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .frontends import SUPPORT as SUPPORT
     from .predictor.crossover import Crossover as Crossover
     from .predictor.live.warming import Warmed as Warmed
+    from .predictor.live.warming import warm as warm
     from .predictor.predictor import Predictor as Predictor
     from .pruning import Pruned as Pruned
     from .pruning import prune as prune
@@ -60,7 +60,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants messa
 
 _ROOMS = {
     "api": "build default_schedules hop_schedule load load_predictor lower new_schedule "
-    "profile rewrite tune verify warm with_depths",
+    "profile rewrite tune verify with_depths",
     "errors": "BuildError DeviceError ForestError InputError ModelFormatError ScheduleError "
     "UnsupportedModel",
     "estimators": "ForestClassifier ForestRegressor accelerate",
@@ -69,7 +69,7 @@ _ROOMS = {
     "frontends": "SUPPORT",
     "compiler": "compile",
     "predictor.crossover": "Crossover",
-    "predictor.live.warming": "Warmed",
+    "predictor.live.warming": "Warmed warm",
     "predictor.predictor": "Predictor",
     "pruning": "Pruned prune",
     "schedule_prims": "Schedule",

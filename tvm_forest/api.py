@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from . import compiler, frontends, verification
     from .compiler import Lowered
     from .predictor import building, saving
-    from .predictor.live import pending, warming
-    from .predictor.live.warming import Warmed
+    from .predictor.live import pending
     from .predictor.predictor import Predictor
     from .predictor.saving import Source
     from .search import heuristic, measuring, strategies
@@ -53,7 +52,6 @@ else:
     saving = import_late("tvm_forest.predictor.saving")
     strategies = import_late("tvm_forest.search.strategies")
     verification = import_late("tvm_forest.verification")
-    warming = import_late("tvm_forest.predictor.live.warming")
 
 TargetLike = str | dict[str, Any] | Target | TvmTarget
 
@@ -346,41 +344,6 @@ def _check_count(where: str, name: str, value: Any, least: int) -> None:
 def _check_limit(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise InputError(f"tune: argument '{name}': expected a number from 0 on, got {value!r}")
-
-
-def warm(
-    model: Any,
-    target: TargetLike = "llvm",
-    *,
-    processes: int | None = None,
-    done: Callable[[int, int], object] = lambda done, models: None,
-) -> Warmed:
-    """Compile what models like one will need, before they are there.
-
-    Models share their code if they differ in what their trees say alone, such as those that are
-    trained again. This draws models with the columns, outputs and dtypes of one, with trees of
-    usual shapes, and compiles the functions of their default schedules into the cache of code.
-    The cache is a folder that can be copied to machines with the same kind of processor.
-
-    Args:
-        model: see `load`; a trained one of the library, objective and columns that are to come.
-        target: see `build`; for the processor at hand.
-        processes: how many compile at the same time; None for all cores.
-        done: called with how many models of how many are ready.
-
-    Returns:
-        how many models were drawn, and for how many of them something was compiled.
-
-    Raises:
-        InputError: leaves are linear, features are compared with sets of categories, or the cache
-            is off.
-        BuildError: a process that compiles fails.
-
-    Example:
-        >>> tvm_forest.warm("model.json")  # doctest: +SKIP
-        Warmed(models=44, compiled=30)
-    """
-    return warming.warm(load(model), parse_target(target), processes, done)
 
 
 def load_predictor(file: Source, model: Any = None, *, recompile: bool = False) -> Predictor:

@@ -6,7 +6,7 @@ import itertools
 from .. import archive
 from ..errors import InputError
 from ..predictor.exporting.toolchain import KINDS
-from .models import open_predictor
+from .files import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:

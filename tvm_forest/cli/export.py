@@ -4,7 +4,7 @@ import argparse
 
 from ..predictor import exporting
 from ..target import parse_target
-from .models import open_predictor
+from .files import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,16 +1,18 @@
-"""Files of rows that are read at once.
+"""Files that commands are given: rows that are read at once, models, and saved predictors.
 
-takes: paths of .npy and .csv; gives: arrays.
+takes: paths; gives: arrays, Predictors.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import api, archive
 from ..archive import HEADER_ERRORS
 from ..errors import InputError
 from ..forest import Array, Forest
@@ -79,3 +81,25 @@ def _check_header(names: list[str], where: str, forest: Forest) -> None:
     others = [name for name in spelled if name not in known]
     what = f"no column {list_some(others)}" if others else f"its columns as {list_some(known)}"
     raise InputError(f"{where}: the model has {what}; write the columns in its order")
+
+
+def open_predictor(options: argparse.Namespace, model: str | None = None, wait: bool = True) -> Any:
+    """Return the predictor of a saved one, or of a model that is compiled.
+
+    Args:
+        options: of the command.
+        model: path of the model; None for that of the options.
+        wait: see `tvm_forest.build`.
+
+    Raises:
+        InputError: a target is given for what is compiled already.
+    """
+    path = options.model if model is None else model
+    if not archive.is_archive_file(path):
+        return api.build(path, options.target or "llvm", wait=wait)
+    if options.target is not None:
+        raise InputError(
+            f"{options.command}: argument '--target': {options.target!r}, but {path!r} is "
+            "compiled already; give the model from which it was made"
+        )
+    return api.load_predictor(path, recompile=options.recompile)

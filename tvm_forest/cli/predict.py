@@ -8,7 +8,7 @@ from typing import Any
 from .. import streams
 from ..errors import InputError
 from ..streams import places
-from .models import open_predictor
+from .files import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:

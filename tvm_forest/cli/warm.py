@@ -5,8 +5,8 @@ import argparse
 from rich.console import Console
 from rich.progress import Progress
 
-from ..api import load, warm
 from ..errors import InputError
+from ..predictor.live.warming import warm
 
 
 def run(options: argparse.Namespace) -> None:
@@ -17,11 +17,10 @@ def run(options: argparse.Namespace) -> None:
     """
     if options.processes is not None and options.processes < 1:
         raise InputError(f"warm: argument '--processes': {options.processes}; use 1 or more")
-    forest = load(options.model)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling")
         found = warm(
-            forest,
+            options.model,
             options.target or "llvm",
             processes=options.processes,
             done=lambda done, models: progress.update(task, completed=done, total=models),

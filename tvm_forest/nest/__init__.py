@@ -291,10 +291,7 @@ class Nest:
         return 1 if self.vectors else self.classes
 
     def runs_over_rounds(self, loop: Loop) -> bool:
-        """Return whether code for a loop, which is over all rounds, serves any number of them.
-
-        It does not if the loop is cut or unrolled, nor where threads share trees, or on a GPU.
-        """
+        """Whether code serves any number of rounds: no loop that is cut, unrolled or shared."""
         whole = Loop(loop.name, "tree", 0, -(-self.trees // self.round_size), 1)
         guarded = any(loop.name in guard.loops for guard in self.guards)
         shared = any(x.gpu or (x.parallel and x.kind == "tree") for x in self.loops())

@@ -22,7 +22,7 @@ from tvm import tirx
 
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
-from ..tir_gen.row_coding.searches import row_pitch
+from ..tir_gen.row_coding.searches import bring_rows_near
 from .function_pass import NestPass, function_pass
 from .nest_facts import NestFacts
 
@@ -60,16 +60,15 @@ class CacheNear(NestPass):
         """The body of a loop behind a copy of the rows that it reads."""
         first, here, most = self.facts.rows((*around, loop), rows.shape[0])
         assert most is not None, "the directive refuses row loops without bound"
-        spread, features = self.facts.on_gpu, rows.shape[1]
-        shared = spread or self.facts.of(loop).cache == "shared"
-        pitch = ir.i64(row_pitch(int(features), rows.dtype)) if spread else features
-        scope = "shared" if shared else "global"
         code = Builder()
-        near = code.buffer("near", (most, pitch), rows.dtype, scope)
-        spans = [ir.i64(most) if spread else here, features.astype("int64")]
-        with code.nest("copy", spans, spread) as (r, f):
-            copy = tirx.BufferStore(near, rows[first + r, f], [r, f])
-            code.add(ir.guard(copy, [first + r < rows.shape[0]] if spread else []))
+        if self.facts.on_gpu:
+            near = bring_rows_near(code, "near", rows, first, most)
+        else:
+            features = rows.shape[1].astype("int64")
+            scope = "shared" if self.facts.of(loop).cache == "shared" else "global"
+            near = code.buffer("near", (most, features), rows.dtype, scope)
+            with code.nest("copy", [here, features]) as (r, f):
+                code.store(near, rows[first + r, f], [r, f])
 
         def pack(inside: tirx.Stmt) -> tirx.Stmt:
             reads = redirect_walks(inside, rows, lambda r: near[r - first, ir.i64(0)])

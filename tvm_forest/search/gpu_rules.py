@@ -29,7 +29,7 @@ from .workload import Workload
 BATCHES = (1, 32, 512, 4096, 65_536, 1_000_000)
 """Rows of a batch for which the cheapest point is asked for."""
 
-ALIKE = 1.1
+ALIKE = 1.05
 """What the point of smaller batches may cost over the cheapest one and still serve: every further
 point is code of its own to compile."""
 
@@ -105,13 +105,15 @@ def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
     alone = _give_rows_threads(work)._replace(factor=TOGETHER)
     yield alone
     threads = {min(2**k, problem.rounds) for k in range(1, MAX_BLOCK_THREADS.bit_length())}
+    each = range(2, silvanforge.MOST_TOGETHER + 1)
+    threads |= {problem.rounds // count for count in each if problem.rounds % count == 0}
     dimensions = ("", "grid.z", "block.z") if problem.walks > 1 else ("",)
     few = [rows for rows in SHARED_ROWS if rows <= problem.batch]
     for rows, trees, blocks, on in product(few, sorted(threads), (1, 4, 16), dimensions):
         for near in (True, False):
             point = alone._replace(rows_tb=rows, tree_threads=trees, cache_rows=near)
             point = point._replace(shared="ordered", tree_blocks=blocks, class_on=on)
-            point = silvanforge.fit_chunk(point, problem)
+            point = silvanforge.walk_together(silvanforge.fit_chunk(point, problem), problem)
             if trees > 1 and silvanforge.find_obstacle(point, problem) is None:
                 yield point
 

@@ -171,25 +171,31 @@ def fit_chunk(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
     return point._replace(tree_chunk=even)
 
 
-HOP_CYCLES, ISSUE_CYCLES = 390.0, 4.2
+HOP_CYCLES, ISSUE_CYCLES = 300.0, 3.8
 """Cycles of a hop, two loads one after the other; and those in which a multiprocessor does a hop of
 a warp while others wait."""
 
-INTERLEAVED = 0.58
+INTERLEAVED = 0.72
 """`factor` walks that advance together take `factor ** (1 - INTERLEAVED)` times as long as one."""
 
-NODE_LINE_CYCLES, ROW_LINE_CYCLES, LINE_BYTES = 0.33, 0.4, 128
+MOST_TOGETHER = 10
+"""Walks of a thread that advance together, at most."""
+
+REGISTERS, THREAD_REGISTERS, WALK_REGISTERS = 65_536, 24, 4
+"""Of a multiprocessor, of a thread, and more for each walk that advances with others."""
+
+NODE_LINE_CYCLES, ROW_LINE_CYCLES, LINE_BYTES = 0.33, 0.49, 128
 """Cycles of a hop of a warp for each line of the cache that the nodes of its lanes lie in, and for
 each that their rows lie in, where these are not near."""
 
 LINES_PER_DOUBLING = 0.64
 """Lines that twice as many rows touch of a tree, averaged over the levels of a tree of depth 8."""
 
-FAR_CYCLES, NEAR_ROW_BYTES = 4.0, 512
+FAR_CYCLES, NEAR_ROW_BYTES = 4.3, 512
 """Times as long takes a hop that reads a row that is not near, and wider than that."""
 
-TURN_CYCLES, COPY_ISSUE_CYCLES = 95.0, 7.5
-"""Cycles in which each thread of a block copies a value of the rows; more for each warp."""
+TURN_CYCLES, COPY_ISSUE_CYCLES = 75.0, 7.2
+"""Cycles of a turn, in which each thread of a block copies a value; more for each warp."""
 
 ADD_CYCLES, ADD_ISSUE_CYCLES = 0.5, 0.8
 """Cycles of an addition that waits for the one before, its load done ahead; and those in which a
@@ -198,10 +204,10 @@ multiprocessor keeps a term of 32 rows and adds it."""
 MEET_CYCLES, LAUNCH_CYCLES = 400.0, 7300.0
 """Cycles in which all threads of a block meet, and of a further kernel."""
 
-CYCLE_BYTES, SECTOR_BYTES, CACHE_BYTES = 1700.0, 32, 40e6
+CYCLE_BYTES, SECTOR_BYTES, CACHE_BYTES = 2800.0, 32, 40e6
 """Bytes that memory gives in a cycle, that it reads at least, and that are cached of it."""
 
-OVERLAP = 0.8
+OVERLAP = 0.81
 """Of the time of walks and of that of memory, the shorter one, that passes during the other."""
 
 DISTINCT = 0.5
@@ -214,7 +220,7 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
     The constants are those with which the kernels of five models on an H200 come out best
     (docs/gpu.md). As many blocks run at once as warps and shared memory allow, and others follow. A
     block lasts as long as a thread waits for its walks, or as long as the hops of all warps take to
-    be issued; ahead of that its threads copy rows, a value each at a time, and behind it threads of
+    be issued; ahead of that its threads copy rows, a value each a turn, and behind it threads of
     rows add in order what the others have found. Memory gives rows, or the sectors that walks read
     of them, and partial sums.
     """
@@ -224,20 +230,21 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
     copies = point.tree_blocks * (problem.walks if on_grid else 1)
     blocks = -(-problem.batch // point.rows_tb) * copies
     fit = gpu.shared_bytes // (count_shared_bytes(point, problem) + RESERVED_BYTES)
+    fit = min(fit, REGISTERS // (threads * (THREAD_REGISTERS + WALK_REGISTERS * point.factor)))
     each = -(-blocks // gpu.processors)
     at_once = max(1, min(gpu.warps // warps, fit, 32, each))
     parts = point.tree_threads * point.tree_blocks
     walks = (
         point.rows_thread * -(-problem.rounds // parts) * (1 if point.class_on else problem.walks)
     )
-    hops = walks * problem.hops
+    alone = walks // point.factor * point.factor ** (1 - INTERLEAVED) + walks % point.factor
     row_bytes = problem.features * problem.number_bytes
     wait, issue = HOP_CYCLES, ISSUE_CYCLES + NODE_LINE_CYCLES * count_lines(point)
     if not point.cache_rows:
-        rows = _count_rows_of_warp(point)
-        issue += ROW_LINE_CYCLES * max(1.0, rows * min(1.0, row_bytes / LINE_BYTES))
+        lines = _count_rows_of_warp(point) * row_bytes / LINE_BYTES
+        issue += ROW_LINE_CYCLES * min(32.0, max(1.0, lines))
         wait *= FAR_CYCLES if row_bytes > NEAR_ROW_BYTES else 1.0
-    time = max(hops * wait / point.factor**INTERLEAVED, hops * warps * at_once * issue)
+    time = problem.hops * max(alone * wait, walks * warps * at_once * issue)
     if point.cache_rows:
         turns = -(-point.rows_tb * problem.features // threads)
         time += turns * (TURN_CYCLES + COPY_ISSUE_CYCLES * warps * at_once)
@@ -252,6 +259,17 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
     walks_and_rows = sorted((time * each / at_once, problem.batch * read / CYCLE_BYTES))
     longer = walks_and_rows[1] + walks_and_rows[0] * (1 - OVERLAP)
     return longer + problem.batch * sums / CYCLE_BYTES + kernels * LAUNCH_CYCLES
+
+
+def walk_together(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
+    """Return a point whose threads walk their trees in the fewest groups and single walks."""
+    trees, parts = count_terms(point, problem), point.tree_threads * point.tree_blocks
+    walks = (max(1, trees // parts), -(-trees // parts))
+
+    def count_turns(factor: int) -> int:
+        return max(walk // factor + walk % factor for walk in walks)
+
+    return point._replace(factor=min(range(2, MOST_TOGETHER + 1), key=count_turns))
 
 
 def count_lines(point: GpuPoint) -> float:

@@ -86,9 +86,14 @@ class Builder:
                 yield var
 
     @contextmanager
-    def nest(self, name: str, counts: Sequence[Any], spread: bool = False) -> Iterator[list[Any]]:
-        """Open serial loops inside each other; `spread` lets the threads of a GPU share them."""
-        notes, serial = {SPREAD: 1} if spread else {}, tirx.ForKind.SERIAL
+    def nest(
+        self, name: str, counts: Sequence[Any], spread: bool = False, apart: bool = False
+    ) -> Iterator[list[Any]]:
+        """Open serial loops inside each other; `spread` lets the threads of a GPU share them.
+
+        Nests one after the other that are `apart` write elements of their own.
+        """
+        notes, serial = {SPREAD: 1 + apart} if spread else {}, tirx.ForKind.SERIAL
         with ExitStack() as stack:
             yield [stack.enter_context(self._loop(name, count, serial, notes)) for count in counts]
 

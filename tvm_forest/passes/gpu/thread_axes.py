@@ -11,6 +11,7 @@ from typing import Any
 from tvm import tirx
 
 from ...schedule_prims.replay import EPILOGUE
+from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, guard, i64, mentions, replace_vars
 from ..nest_facts import NestFacts
 from .kernel_code import change_scope, is_spread, max_value, simplify, thread_axis
@@ -54,6 +55,65 @@ def split_number(chain: list[tirx.For], number: Any) -> dict[Any, Any]:
     return swaps
 
 
+WIDE = 2
+"""Iterations of an innermost loop for each thread, from which the threads share that loop alone."""
+
+AHEAD = 8
+"""Loads of a copy that a thread has under way at once."""
+
+
+def share_out(chain: list[tirx.For], body: tirx.Stmt, worker: Any, count: int) -> tirx.Stmt:
+    """Let threads take turns at the iterations of a nest.
+
+    Where the innermost loop keeps all of them busy, they share that one alone: to number the
+    iterations of the nest takes divisions. Turns of a copy are written out some at a time, so that
+    their loads are under way together.
+
+    Args:
+        chain: the loops.
+        body: of the innermost.
+        worker: number of a thread.
+        count: of threads.
+    """
+    total = _count_iterations(chain)
+    known = isinstance(total, tirx.IntImm)
+    around = chain[:-1] if known and int(chain[-1].extent) >= WIDE * count else []
+    shared = chain[len(around) :]
+    most = _count_iterations(shared)
+    per, runs = simplify(tirx.ceildiv(most, i64(count))), _count_iterations(around)
+
+    number, is_copy = tirx.Var("number", "int64"), isinstance(body, tirx.BufferStore)
+    body = replace_vars(body, split_number(shared, number))
+    if is_copy:  # (number // 90) * 90 + number % 90 is seen now or never
+        indices = list(map(simplify, body.indices))
+        body = tirx.BufferStore(body.buffer, simplify(body.value), indices)
+
+    def do(turn: Any) -> None:
+        here = (tirx.floormod(turn, per) if around else turn) * count + worker
+        swaps = {number: here} | split_number(around, tirx.floordiv(turn, per))
+        sure = known and int(most) % count == 0
+        code.add(guard(replace_vars(body, swaps), [] if sure else [here < most]))
+
+    turns, code = simplify(per * runs), Builder()
+    if not known or not (is_copy or int(turns) == 1):
+        with code.repeat("turn", turns) as turn:
+            do(turn)
+        return code.finish()
+    whole = int(turns) // AHEAD * AHEAD
+    for begin, some, size in ((0, whole, AHEAD), (whole, int(turns) - whole, int(turns) - whole)):
+        if some:
+            with (
+                code.parts("turn", some, size) as first,
+                code.repeat("ahead", i64(size), True) as k,
+            ):
+                do(first + k + begin)
+    return code.finish()
+
+
+def _count_iterations(loops: list[tirx.For]) -> Any:
+    return simplify(prod((loop.extent.astype("int64") for loop in loops), start=i64(1)))
+
+
 FLAT_THREADS = 256
 """Threads of a block of a kernel that no loop of the schedule asks for."""
 
@@ -78,7 +138,7 @@ def flat_kernel(nest: tirx.Stmt, facts: NestFacts) -> tirx.Stmt:
             extent = most
         chain.append(change_loop(body, extent=extent))
         body = body.body
-    total = simplify(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
+    total = _count_iterations(chain)
     blocks, threads = dimension_var("grid.x"), dimension_var("block.x")
     number = blocks * FLAT_THREADS + threads
     swaps = split_number(chain, number)

@@ -40,13 +40,10 @@ from ..nest_facts import NestFacts, name_of
 from ..ordered_sums import TERMS
 from . import kernel_code
 from .kernel_code import simplify
-from .thread_axes import AXES, FLAT_THREADS, Dimension, bind, dimension_var, split_number
+from .thread_axes import AXES, FLAT_THREADS, Dimension, bind, dimension_var, share_out
 
 ROW_BUFFERS = ("near", "codes")
 """Names of the buffers that hold rows."""
-
-WIDE = 2
-"""Iterations of an innermost loop for each thread, from which the threads share that loop alone."""
 
 
 @dataclass
@@ -215,11 +212,7 @@ class KernelWriter:
         return not (shares or find_calls(s, kernel_code.SHUFFLE))
 
     def _share(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Let all threads that do the same work share the iterations of a nest.
-
-        Where the innermost loop keeps all of them busy, they share that one alone: to number the
-        iterations of the nest takes divisions.
-        """
+        """Let all threads that do the same work share the iterations of a nest."""
         fixed = self._dimensions_of(s, bound)
         workers = [self.threads[d] for d in self.threads if d not in fixed]
         count, worker = prod(size for _, size in workers), i64(0)
@@ -227,24 +220,11 @@ class KernelWriter:
         while kernel_code.is_spread(body):
             chain.append(body)
             body = body.body
-        known = all(isinstance(loop.extent, tirx.IntImm) for loop in chain)
-        if len(chain) > 1 and known and int(chain[-1].extent) >= WIDE * count:
-            inner = self._share(chain[-1], when, bound)
-            for loop in reversed(chain[:-1]):
-                inner = ir.change_loop(loop, body=inner, annotations={})
-            return inner
         for var, size in workers:
             worker = worker * size + var
-        total = simplify(prod((loop.extent.astype("int64") for loop in chain), start=i64(1)))
-        turns = simplify(tirx.ceildiv(total, i64(count)))
-        turn, once = tirx.Var("turn", "int64"), isinstance(turns, tirx.IntImm) and int(turns) == 1
-        number = worker if once else turn * count + worker
         others = {self.threads[d][0] for d in bound if d not in fixed}
         conditions = [x for x in when if not mentions(x, others)]
-        exact = isinstance(total, tirx.IntImm) and int(total) % count == 0
-        body = replace_vars(body, split_number(chain, number))
-        body = guard(body, conditions if exact else [*conditions, number < total])
-        return body if once else tirx.For(turn, i64(0), turns, tirx.ForKind.SERIAL, body)
+        return guard(share_out(chain, body, worker, count), conditions)
 
     def _check_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
         """Let all lanes of a shuffle take part: threads of a block, in groups of its width."""
@@ -295,11 +275,13 @@ class _Accesses:
 
     Attributes:
         alone: whether each thread does the code by itself.
+        apart: whether nobody else writes the elements that it writes, see `Builder.nest`.
     """
 
     reads: set[Any]
     writes: set[Any]
     alone: bool
+    apart: bool
 
     @classmethod
     def of(cls, statement: tirx.Stmt, alone: bool) -> _Accesses:
@@ -308,13 +290,15 @@ class _Accesses:
         reads = {load.source for load in kernel_code.loads_of(statement)}
         writes = pointed | {store.buffer for store in find_stores(statement)}
         reads, writes = ({x for x in y if x.scope() != "local"} for y in (reads, writes))
-        return cls(reads, writes, alone)
+        apart = isinstance(statement, tirx.For) and int(statement.annotations.get(SPREAD, 0)) > 1
+        return cls(reads, writes, alone, apart)
 
     def meets(self, other: _Accesses) -> bool:
         """Whether one writes what another thread touches in the other."""
         if self.alone and other.alone:
             return False
-        return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
+        reads = self.writes & other.reads or self.reads & other.writes
+        return bool(reads or (self.writes & other.writes and not (self.apart and other.apart)))
 
 
 def _store_by_first(s: tirx.Stmt, lane: Any) -> tirx.Stmt:

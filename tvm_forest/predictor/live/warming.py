@@ -22,8 +22,9 @@ from ...errors import InputError
 from ...forest import Array, Forest
 from ...forest.rewrites.canonical_form import canonicalize
 from ...forest.rules import LEAF
+from ...frontends import load
 from ...laying_out.request import BuildRequest
-from ...target import Target
+from ...target import Target, parse_target
 from ...targets.stored_code import find_code_cache
 from ..compiling import find_known
 from .child import Compiling
@@ -55,13 +56,38 @@ class Warmed:
 
 
 def warm(
-    like: Forest,
-    target: Target,
+    model: Any,
+    target: str | dict[str, Any] | Target = "llvm",
+    *,
     processes: int | None = None,
     done: Callable[[int, int], object] = lambda done, models: None,
 ) -> Warmed:
-    """See `tvm_forest.warm`; `done` is told how many models of how many are ready."""
-    like = canonicalize(like)
+    """Compile what models like one will need, before they are there.
+
+    Models share their code if they differ in what their trees say alone, such as those that are
+    trained again. This draws models with the columns, outputs and dtypes of one, with trees of
+    usual shapes, and compiles the functions of their default schedules into the cache of code.
+    The cache is a folder that can be copied to machines with the same kind of processor.
+
+    Args:
+        model: see `load`; a trained one of the library, objective and columns that are to come.
+        target: see `build`; for the processor at hand.
+        processes: how many compile at the same time; None for all cores.
+        done: called with how many models of how many are ready.
+
+    Returns:
+        how many models were drawn, and for how many of them something was compiled.
+
+    Raises:
+        InputError: leaves are linear, features are compared with sets of categories, or the cache
+            is off.
+        BuildError: a process that compiles fails.
+
+    Example:
+        >>> tvm_forest.warm("model.json")  # doctest: +SKIP
+        Warmed(models=44, compiled=30)
+    """
+    like, target = canonicalize(load(model)), parse_target(target)
     refused = "linear leaves" if like.is_linear else "sets of categories" if like.derived else ""
     if refused:
         raise InputError(

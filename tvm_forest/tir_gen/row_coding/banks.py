@@ -23,7 +23,10 @@ from ...layouts.row_codes.banks import LANES, BankCode
 from ...layouts.row_codes.ranks import SearchGroup
 from ..builder import Builder
 from ..ir import guard, i64
-from .searches import RowCoder, row_pitch
+from .searches import RowCoder, bring_rows_near, row_pitch
+
+TOGETHER = 4
+"""Columns that a thread of a GPU searches side by side: their cuts come at the same time."""
 
 STAGE_BYTES = 1 << 14
 """Of the rows that are brought near at once to be coded."""
@@ -86,15 +89,9 @@ class BankCoder(RowCoder):
 
             self._search_columns(code, buffers, near, (i64(0), spans), first, read)
             return
-        features = self.rows.shape[1].astype("int64")
-        shape = (i64(rows), i64(row_pitch(int(features), self.rows.dtype)))
-        stage = code.buffer("stage", shape, self.rows.dtype, "shared")
         with code.repeat("part", tirx.floordiv(near.shape[0] * LANES, i64(rows))) as part:
             start = part * rows
-            with code.nest("copy", [i64(rows), features], spread=True) as (r, f):
-                row = first + start + r
-                copy = tirx.BufferStore(stage, self.rows[row, f], [r, f])
-                code.add(guard(copy, [row < self.rows.shape[0]]))
+            stage = bring_rows_near(code, "stage", self.rows, first + start, rows)
             span = (start, i64(rows))
             self._search_columns(code, buffers, near, span, first + start, lambda r, f: stage[r, f])
 
@@ -116,30 +113,52 @@ class BankCoder(RowCoder):
             read: gives the value of one of these rows, counted from the first, in a feature.
         """
         start, count = span
+        on_gpu = self.comparer.vectors is None
+        together = TOGETHER if on_gpu else 1
         for group, begin in self._column_groups():
-            counts = [i64(group.stop - begin), count]
-            with code.nest("code", counts, self.comparer.vectors is None) as (place, r):
-                inside = first + r < self.rows.shape[0]
-                with code.block(lambda body, inside=inside: guard(body, [inside])):
-                    column = begin + place
-                    feature = code.hold("feature", buffers["column_feature"][column])
-                    x = read(r, feature.astype("int64"))
-                    x = code.hold("x", x.astype(buffers["cuts"].dtype))
-                    group_of, lane = self.place(start + r)
-                    at = self._code.place(column) + lane
-                    code.store(near, self._rank(code, buffers, group, column, x), [group_of, at])
+            for width, left, times in _deal_out(begin, group.stop, together):
+                with code.nest("code", [i64(times), count], on_gpu, apart=True) as (part, r):
+                    inside = first + r < self.rows.shape[0]
+                    with code.block(lambda body, inside=inside: guard(body, [inside])):
+                        columns = [left + part * width + k for k in range(width)]
+                        loads = [buffers["column_feature"][column] for column in columns]
+                        features = [code.hold("feature", x).astype("int64") for x in loads]
+                        xs = [read(r, x).astype(buffers["cuts"].dtype) for x in features]
+                        xs = [code.hold("x", x) for x in xs]
+                        ranks = self._rank(code, buffers, group, columns, xs)
+                        group_of, lane = self.place(start + r)
+                        for column, rank in zip(columns, ranks, strict=True):
+                            at = self._code.place(column) + lane
+                            code.store(near, rank, [group_of, at])
 
     def _rank(
-        self, code: Builder, buffers: dict[str, Any], group: SearchGroup, column: Any, x: Any
-    ) -> Any:
-        """Go through the levels of a column, to the right where the value reaches the cut."""
-        at = code.hold("at", buffers["column_cuts"][column])
-        place = code.hold("place", i64(1))
+        self,
+        code: Builder,
+        buffers: dict[str, Any],
+        group: SearchGroup,
+        columns: list[Any],
+        xs: list[Any],
+    ) -> list[Any]:
+        """Go through the levels of columns together, right where the value reaches the cut."""
+        bases = [code.hold("at", buffers["column_cuts"][column]) for column in columns]
+        places = [code.hold("place", i64(1)) for _ in columns]
+        searches = list(zip(bases, places, xs, strict=True))
         for _ in range(group.steps):
-            cut = buffers["cuts"][at + place]
-            reached = code.hold("reached", cut <= x if self.comparer.comparison == "<" else cut < x)
-            code.put(place, place * 2 + reached.astype("int64"))
-        rank = (place - (1 << group.steps)).astype(self._code.dtype)
+            cuts = [code.hold("cut", buffers["cuts"][at + place]) for at, place, _ in searches]
+            for (_, place, x), cut in zip(searches, cuts, strict=True):
+                reached = cut <= x if self.comparer.comparison == "<" else cut < x
+                code.put(place, place * 2 + reached.astype("int64"))
+        ranks = [(place - (1 << group.steps)).astype(self._code.dtype) for place in places]
         if group.missing_left:
-            return rank
-        return tirx.Select(tirx.isnan(x), tirx.max_value(self._code.dtype), rank)
+            return ranks
+        most = tirx.max_value(self._code.dtype)
+        return [tirx.Select(tirx.isnan(x), most, rank) for x, rank in zip(xs, ranks, strict=True)]
+
+
+def _deal_out(begin: int, end: int, most: int) -> list[tuple[int, int, int]]:
+    """Return parts of columns: how many go together, the first, and how often; 9 are 3 times 3."""
+    count = end - begin
+    width = -(-count // max(1, -(-count // most))) or 1
+    full, rest = divmod(count, width)
+    parts = [(width, begin, full), (rest, end - rest, 1)]
+    return [part for part in parts if part[0] * part[2]]

@@ -41,6 +41,22 @@ def row_pitch(columns: int, dtype: str) -> int:
     return (-(-columns * item // word) | 1) * word // item
 
 
+def bring_rows_near(code: Builder, name: str, rows: Any, first: Any, count: int) -> Any:
+    """Copy `count` rows from `first` on into a buffer in shared memory, and return it.
+
+    Behind the last row the last value is copied again: a copy that need not ask whether a value is
+    there has many loads under way at once.
+    """
+    width, pitch = int(rows.shape[1]), row_pitch(int(rows.shape[1]), rows.dtype)
+    near = code.buffer(name, (i64(count), i64(pitch)), rows.dtype, "shared")
+    last = rows.shape[0].astype("int64") * width - 1
+    with code.nest("copy", [i64(count), i64(width)], spread=True) as (r, f):
+        at = r * width + f
+        value = rows[i64(0), tirx.min(first * width + at, last)]
+        code.store(near, value, [i64(0), at + r * (pitch - width)])
+    return near
+
+
 class Chunk(NamedTuple):
     """Rows that are coded column by column.
 
