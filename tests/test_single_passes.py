@@ -139,11 +139,11 @@ for b0 in range(2L):  # @b0
 
 CUTS = (
     'column_feature: T.Buffer((1,), "int32"), column_cuts: T.Buffer((1,), "int64"), '
-    'cuts: T.Buffer((16,), "float32")'
+    'cuts: T.Buffer((16,), "float32"), group_stops: T.Buffer((2,), "int64")'
 )
 RANKED = (
     'T.tvm_forest_walk("float32", {0}, tree, offset[0], depth[0], nodes[0], '
-    "column_feature[0], column_cuts[0], cuts[0], leaf_value[0])"
+    "column_feature[0], column_cuts[0], cuts[0], group_stops[0], leaf_value[0])"
 )
 RANKED_PARAMETERS = (
     'offset: T.Buffer((1,), "int64"), depth: T.Buffer((1,), "int32"), '
@@ -368,7 +368,7 @@ for b0 in range(2L):  # @b0
 for bx in T.thread_binding(2L, thread="blockIdx.x"):
     for tx in T.thread_binding(8L, thread="threadIdx.x"):
         near = T.alloc_buffer((8L, 3L), "float32", scope="shared")
-        for turn in range(3L):
+        for turn in T.unroll(3L):
             near[(turn * 8L + tx) // 3L, (turn * 8L + tx) % 3L] = rows[
                 bx * 8L + (turn * 8L + tx) // 3L, (turn * 8L + tx) % 3L]
         BARRIER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,10 @@ def _misses(body: tirx.Stmt, known: Any) -> Iterator[tuple[Any, Any]]:
     loads = [(x.source, x.indices) for x in ir.find_all(body, tvm.ir.TensorLoad)]
     stores = [(x.buffer, x.indices) for x in ir.find_stores(body)]
     for buffer, indices in loads + stores:
-        for index, extent in zip(indices, buffer.shape, strict=True):
+        shape, places = list(buffer.shape), list(indices)
+        if all(_is_constant(index, 0) for index in places[:-1]):  # elements are counted
+            shape, places = [known.simplify(prod(shape))], places[-1:]
+        for index, extent in zip(places, shape, strict=True):
             first = index.base if isinstance(index, tirx.Ramp) else index
             if not isinstance(extent, tirx.IntImm) or _is_hard(first):
                 continue

@@ -64,10 +64,10 @@ class CacheNear(NestPass):
         if self.facts.on_gpu:
             near = bring_rows_near(code, "near", rows, first, most)
         else:
-            features = rows.shape[1].astype("int64")
+            features = rows.shape[1]
             scope = "shared" if self.facts.of(loop).cache == "shared" else "global"
             near = code.buffer("near", (most, features), rows.dtype, scope)
-            with code.nest("copy", [here, features]) as (r, f):
+            with code.nest("copy", [here, features.astype("int64")]) as (r, f):
                 code.store(near, rows[first + r, f], [r, f])
 
         def pack(inside: tirx.Stmt) -> tirx.Stmt:
