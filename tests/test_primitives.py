@@ -28,7 +28,7 @@ from tvm_forest.passes.gpu.run_threads import run_threads
 from tvm_forest.passes.place_initials import PlaceInitials
 from tvm_forest.passes.reading.read_nest import read_nest
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.runtime.results import result_dtype, result_names
+from tvm_forest.runtime.results import result_dtype, result_names, sizes_array
 from tvm_forest.targets import cpu
 from tvm_forest.tir_gen import ir
 from tvm_forest.tir_gen.canonical import emit_canonical
@@ -280,7 +280,7 @@ def sums(name: str, function: Any, n: int) -> np.ndarray:
     model = [arrays[spec.name] for spec in rep.value_buffers()]
     rows = hard_rows(forest, n)
     assert len(rows) == n
-    inputs = map(tvm.runtime.tensor, (rows, *model, forest.base_score))
+    inputs = map(tvm.runtime.tensor, (rows, *model, forest.base_score, sizes_array(forest)))
     function(*inputs, *(x[:n] for x in results.values()))
     assert all(np.all(x[n:] == 7.5) for x in results.values())
     return results["margin"][:n]

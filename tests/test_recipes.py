@@ -21,6 +21,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.ordering import arrange_by_round, take_trees
 from tvm_forest.layouts import protocol
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.results import sizes_array
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.recipes import RECIPES, gpu_template
 from tvm_forest.target import Target
@@ -138,6 +139,7 @@ def margins_in_sequence(model: Forest, sch: Schedule, batches: list[Any]) -> lis
     library = cpu.compile_module(tvm.IRModule(wanted), cpu.tvm_target(Target()))
     rep, arrays = protocol.find(sch.layout).pack(laid_out)
     given = [*(arrays[spec.name] for spec in rep.value_buffers()), arranged.base_score]
+    given.append(sizes_array(laid_out))
     held = list(map(np.array, given))
     table = np.array([array.ctypes.data for array in held], np.uint64)
     margins = []
