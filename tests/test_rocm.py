@@ -122,7 +122,7 @@ def check_results(
 ) -> None:
     """Run the kernels in both orders of threads; bit-equal if the order of sums is kept."""
     runtime, kernels = runtime_for(compiled, folder, gpu)
-    packed = [*pack(model, sch).read_by("predict").values(), model.base_score]
+    packed = pack(model, sch).arguments_of("predict")
     for last_first, n in ((0, 1), (1, 7), (0, 33), (1, 100)):
         runtime.mock_order(last_first)
         rows = hard_rows(model, n, seed=n)
