@@ -74,7 +74,8 @@ def _misses(body: tirx.Stmt, known: Any) -> Iterator[tuple[Any, Any]]:
     stores = [(x.buffer, x.indices) for x in ir.find_stores(body)]
     for buffer, indices in loads + stores:
         shape, places = list(buffer.shape), list(indices)
-        if all(_is_constant(index, 0) for index in places[:-1]):  # elements are counted
+        counted = buffer.name in ("rows", "near", "stage")  # of a copy by threads of a GPU
+        if counted and all(_is_constant(index, 0) for index in places[:-1]):
             shape, places = [known.simplify(prod(shape))], places[-1:]
         for index, extent in zip(places, shape, strict=True):
             first = index.base if isinstance(index, tirx.Ramp) else index

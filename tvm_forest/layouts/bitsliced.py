@@ -39,9 +39,19 @@ from ..forest import Array, Forest
 from . import tir
 from .complete_trees import find_occupants, find_slot_excess
 from .packed import PackedLayout
-from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
+from .protocol import (
+    Buffers,
+    Columns,
+    Expr,
+    Hold,
+    Layout,
+    NearTree,
+    read_specs,
+    register,
+    round_up,
+)
 from .row_codes import ranks
-from .row_codes.planes import MIN_SPARE, PlaneCode, number_tests, round_up
+from .row_codes.planes import MIN_SPARE, PlaneCode, number_tests
 from .row_codes.selections import MAX_DEPTH, MAX_PLANES, has_levels, is_listed, write_selections
 from .sparse import SparseLayout
 

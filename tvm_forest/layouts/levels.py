@@ -21,6 +21,7 @@ Walks are in `tir_gen/walks/permutes.py`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -29,7 +30,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from . import tir
-from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
+from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register, round_up
 from .ranked import RankedLayout
 from .row_codes.ranks import RankCode, rank_tests
 
@@ -160,10 +161,8 @@ def _pad_to_pitch(fields: Array) -> Array:
     The distance of two fields is a constant of the code, so models of about the same size have the
     same one. It is no power of two, or the fields of a node would compete for a place in the cache.
     """
-    pitch = MIN_PITCH
-    while pitch < fields.shape[1] + MAX_BYTE:
-        pitch *= 4
-    return np.pad(fields, ((0, 0), (0, pitch + PITCH_EXTRA - fields.shape[1])))
+    pitch = round_up(fields.shape[1] + MAX_BYTE, MIN_PITCH, sys.maxsize) + PITCH_EXTRA
+    return np.pad(fields, ((0, 0), (0, pitch - fields.shape[1])))
 
 
 def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Array, Array, Array]:

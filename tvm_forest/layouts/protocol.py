@@ -363,3 +363,15 @@ def _check_values(forest: Forest, field: str, name: str) -> None:
             f"represent_as: argument '{field}': {forest.name_first(wrong)}: {field} "
             f"{values[wrong][0]} does not fit {name!r}; use a wider type, or leave it out"
         )
+
+
+def round_up(count: int, least: int, most: int) -> int:
+    """Return a number that is enough: `least` times a power of four, or `count` beyond `most`.
+
+    For constants of the code: so most models that are alike have the same. What they leave over
+    costs nothing but addresses.
+    """
+    size = least
+    while size < count:
+        size *= 4
+    return size if size <= most else count

@@ -53,6 +53,7 @@ from .protocol import (
     read_specs,
     refuse_types,
     register,
+    round_up,
 )
 
 MAX_NODES = (1 << 31) - 1
@@ -299,7 +300,10 @@ def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
             f"represent_as: layout '{TiledSparseLayout.name}': {len(node)} tiles and "
             f"{len(leaf)} leaves are more than {MAX_NODES}; split the model"
         )
-    tree, first_leaf = forest.node_tree[node], _round_up(len(node), MAX_NODES - len(leaf))
+    tree, first_leaf = (
+        forest.node_tree[node],
+        round_up(max(1, len(node)), 1 << 14, MAX_NODES - len(leaf)),
+    )
     # In front of a tile's children stand the roots up to its tree's, and the children of others.
     roots, single_roots = np.cumsum(~is_single)[tree], np.cumsum(is_single)[tree]
     tile_child = roots + ways * (np.cumsum(~is_end & ~stays) - 1)
@@ -310,14 +314,6 @@ def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
     begin_leaf = first_leaf + np.searchsorted(forest.node_tree[leaf], trees)
     begin = np.where(is_single, begin_leaf, np.searchsorted(tree, trees))
     return _Plan(node, child, stays, leaf, begin, first_leaf)
-
-
-def _round_up(count: int, most: int) -> int:
-    """Return a number that is no less: 2**14 times a power of four unless that is too many."""
-    size = 1 << 14
-    while size < count:
-        size *= 4
-    return size if size <= most else max(1, count)
 
 
 def _write_records(

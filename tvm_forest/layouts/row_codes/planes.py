@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
-from ..protocol import Expr
+from ..protocol import Expr, round_up
 from .panels import PanelCode, SearchedColumns, plan_panels
 from .ranks import CUTS_IN_STEP, RankCode, rank_tests
 from .selections import MAX_PLANES
@@ -127,22 +127,10 @@ def number_tests(forest: Forest) -> PlaneTests:
     feature = ranked.arrays["column_feature"][:searched].astype(np.int64)
     columns = SearchedColumns(ranked.code, feature, first, cuts[: first[-1]])
     panels, pieces = plan_panels(columns, forest.row_width)
-    places = tests if sizes.planes else round_up(tests)
+    places = tests if sizes.planes else round_up(tests, MIN_PLANES, MAX_PLANES // 2)
     ranks = replace(ranked.code, multiple=ROWS_IN_WORD)
     code = PlaneCode(ranks, places, unions=sizes, panels=panels)
     return PlaneTests(code, ranked.arrays | arrays | pieces | lists, plane)
-
-
-def round_up(planes: int, least: int = MIN_PLANES, most: int = MAX_PLANES // 2) -> int:
-    """Return a number of planes that is enough: `least` times a power of four, or `planes`.
-
-    It is a constant of the code, so most models that are alike have the same. Planes that nothing
-    needs are not touched, and so cost nothing but addresses.
-    """
-    size = least
-    while size < planes:
-        size *= 4
-    return size if size <= most else planes
 
 
 def words_together(words: int) -> int:
