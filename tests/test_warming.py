@@ -10,6 +10,7 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest, full_forest
+from scheduled_models import forest_named
 from tvm_forest import code_cache
 from tvm_forest.errors import InputError
 from tvm_forest.forest import Forest
@@ -51,11 +52,23 @@ def test_drawn_models_are_like_the_one_at_hand(like: Forest, trees: list[Any]) -
     assert set(drawn.leaf_counts.tolist()) == {(len(trees[0]) + 1) // 2}
 
 
-def test_what_cannot_be_drawn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no cache": ({}, "the cache of code is off; let TVM_FOREST_CACHE name"),
+    "a GPU": ({"target": {"kind": "cuda", "arch": "sm_90"}}, "'target': code for .* is not kept"),
+    "no process": ({"processes": 0}, "argument 'processes': 0; use 1 or more"),
+    "half a process": ({"processes": 0.5}, "argument 'processes': 0.5; use 1 or more"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_done_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(code_cache.VARIABLE, "off")
-    with pytest.raises(InputError, match="there is no cache for this target"):
-        tvm_forest.warm(drawn_forest(2, 2))
-    of_sets = drawn_forest(2, 2)
-    object.__setattr__(of_sets, "categories", {})
-    with pytest.raises(InputError, match="no cache"):
-        tvm_forest.warm(of_sets, {"kind": "cuda", "arch": "sm_90"})
+    arguments, message = REFUSED[name]
+    with pytest.raises(InputError, match=message):
+        tvm_forest.warm(drawn_forest(2, 2), **arguments)
+
+
+def test_trees_that_are_not_drawn_are_refused() -> None:
+    linear = forest_named("lightgbm linear_holes", seen=False)
+    with pytest.raises(InputError, match="argument 'model': it has linear leaves"):
+        tvm_forest.warm(linear)

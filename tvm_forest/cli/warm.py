@@ -5,7 +5,6 @@ import argparse
 from rich.console import Console
 from rich.progress import Progress
 
-from ..errors import InputError
 from ..predictor.live.warming import warm
 
 
@@ -15,8 +14,6 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         InputError: there is no cache, or such models cannot be drawn.
     """
-    if options.processes is not None and options.processes < 1:
-        raise InputError(f"warm: argument '--processes': {options.processes}; use 1 or more")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling")
         found = warm(

@@ -80,7 +80,7 @@ def warm(
 
     Raises:
         InputError: leaves are linear, features are compared with sets of categories, or the cache
-            is off.
+            is off, or keeps no code for the target; or `processes` is no number of these.
         BuildError: a process that compiles fails.
 
     Example:
@@ -94,9 +94,16 @@ def warm(
             f"warm: argument 'model': it has {refused}, and such trees are not drawn; build the "
             "model itself, whose code serves those of its kind"
         )
+    if processes is not None and (type(processes) is not int or processes < 1):
+        raise InputError(f"warm: argument 'processes': {processes!r}; use 1 or more, or None")
+    if target.kind != "llvm" or target.is_elsewhere:
+        raise InputError(
+            f"warm: argument 'target': code for {target.to_dict()} is not kept; give 'llvm', for "
+            "the processor at hand"
+        )
     if find_code_cache(target) is None:
         raise InputError(
-            "warm: there is no cache for this target; let TVM_FOREST_CACHE name a folder of yours"
+            "warm: the cache of code is off; let TVM_FOREST_CACHE name a folder of yours"
         )
     ready = list[bool]()
     shapes = [*map(partial(_grow_levels, 1), DEPTHS), *map(_grow_leaves, LEAVES)]
