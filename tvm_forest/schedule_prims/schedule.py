@@ -17,6 +17,7 @@ from ..errors import ScheduleError
 from ..nest import Guard, Loop, Nest, Share, find_paths, make_chain, replace_loop
 from ..nest.marks import MARKS, Marks, marks_of, name_arguments
 from ..nest.problems import Problem, does_each_once, list_problems
+from ..process.locks import cached_property
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole, make_error
 
@@ -130,7 +131,7 @@ class Schedule(Nest):
         """Return whether a directive rewrites the model before it is laid out."""
         return any(step.do == directive for step in self.rewrites)
 
-    @property
+    @cached_property
     def keeps_order(self) -> bool:
         """Whether every row adds its trees in ascending model order, one after the other.
 
@@ -285,11 +286,12 @@ class Schedule(Nest):
         return _replay(start, steps)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schedule) and self._key() == other._key()
+        return isinstance(other, Schedule) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._key)
 
+    @cached_property
     def _key(self) -> tuple[Any, ...]:
         size = (self.trees, self.classes, self.vectors, self.target)
         rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
