@@ -216,7 +216,7 @@ class BitWalk:
     def numbers(self) -> tuple[Any, int]:
         """Emit the walk; returns a buffer of words with the numbers of leaves, and bits of each."""
         firsts = range(0, self.tree.layout.bits, NUMBER_BITS)
-        if self.words == 1 and self.vectors.permutes_bytes:
+        if self.words == 1:
             joined = [self.code.buffer("joined", (i64(NUMBER_BITS),), "uint64") for _ in firsts]
             # each way joins its own bits: brought together behind all ways, they would pass memory
             self._emit_ways(lambda form: self._join_words(self._walk(form, self._bits()), joined))
@@ -241,11 +241,15 @@ class BitWalk:
 
     def _join_words(self, bits: Any, joined: list[Any]) -> None:
         """Emit numbers of eight bits, in as many buffers as it takes."""
-        count, all_of_them = int(bits.shape[0]), [lanes(i64(0), NUMBER_BITS)]
+        count, all_of_them = int(bits.shape[0]), lanes(i64(0), NUMBER_BITS)
         for part, into in enumerate(joined):
             first = part * NUMBER_BITS
-            words = [bits[i64(k), i64(0)] for k in range(first, min(count, first + NUMBER_BITS))]
-            self.code.store(into, self.vectors.join_bits(words), all_of_them)
+            if self.vectors.permutes_bytes:
+                last = min(count, first + NUMBER_BITS)
+                words = [bits[i64(k), i64(0)] for k in range(first, last)]
+                self.code.store(into, self.vectors.join_bits(words), [all_of_them])
+            else:
+                self.code.store(into, self._join_planes(bits, first)[all_of_them], [all_of_them])
 
     def _join_planes(self, bits: Any, first: int) -> Any:
         """Emit numbers of eight bits, from the `first` on; returns a buffer."""
