@@ -176,22 +176,34 @@ class Workload:
         shares = np.bincount(place, self._leaf_share, forest.n_trees * levels)
         return np.minimum(1.0, np.cumsum(shares.reshape(-1, levels), axis=1))
 
-    def count_hops(self, together: int, levels: float, straight: bool) -> float:
-        """Return the hops of a row through all trees.
+    def count_hops(self, together: int, levels: float) -> float:
+        """Return the hops of a row through all trees, if walks ask whether they have ended.
 
         Args:
             together: walks that end together, with the last of them.
             levels: levels of a tree that a hop decides.
-            straight: whether walks go on to the depth of the tree.
         """
-        return self.ask_once(Workload._count_hops, together, levels, straight)
+        return self.ask_once(Workload._count_hops, together, levels)
 
-    def _count_hops(self, together: int, levels: float, straight: bool) -> float:
-        if straight:
-            return float(np.ceil(self.forest.depths / levels).sum())
+    def _count_hops(self, together: int, levels: float) -> float:
         ends = np.arange(0, self._ended.shape[1], levels).astype(int)
         ends = ends[ends < self._ended.shape[1]]  # a sum of fractions may come to the bound
         return float((1 - self._ended[:, ends] ** together).sum())
+
+    def count_unasked_hops(self, trees: int, levels: float) -> float:
+        """Return the hops of a row through all trees, if walks go on to the depth of trees.
+
+        Args:
+            trees: neighbouring trees of a class that are walked as far as the deepest of them.
+            levels: see `count_hops`.
+        """
+        return self.ask_once(Workload._count_unasked_hops, trees, levels)
+
+    def _count_unasked_hops(self, trees: int, levels: float) -> float:
+        depth = np.ceil(self.forest.depths / levels).reshape(-1, self.forest.round_size)
+        first = np.arange(0, len(depth), trees)
+        sizes = np.diff(first, append=len(depth))
+        return float(sizes @ np.maximum.reduceat(depth, first, axis=0).sum(axis=1))
 
     def count_far_nodes(self, capacity: int, rows: Any, node_bytes: Any, near: Any) -> Array:
         """Return the nodes that a row meets which a cache does not hold.
