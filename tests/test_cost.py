@@ -60,15 +60,17 @@ def hops(forest: Any, together: int, levels: float = 1.0) -> float:
     return Workload.of(forest, Target()).count_hops(together, levels)
 
 
-def unasked(forest: Any, trees: int, levels: float = 1.0) -> float:
-    return Workload.of(forest, Target()).count_unasked_hops(trees, levels)
+def unasked(forest: Any, deepest: bool, levels: float = 1.0) -> float:
+    return Workload.of(forest, Target()).count_unasked_hops(levels, deepest)
 
 
 def test_all_walks_through_complete_trees_are_equally_long() -> None:
     forest = full_forest(7, 4)
-    assert hops(forest, 1) == hops(forest, 8) == unasked(forest, 1) == unasked(forest, 7) == 28
+    assert (
+        hops(forest, 1) == hops(forest, 8) == unasked(forest, False) == unasked(forest, True) == 28
+    )
     assert hops(forest, 8, levels=2.0) == 14
-    assert hops(forest, 8, levels=3.0) == unasked(forest, 1, levels=3.0) == 14
+    assert hops(forest, 8, levels=3.0) == unasked(forest, False, levels=3.0) == 14
 
 
 @pytest.mark.parametrize("depth", [20, 41, 83])
@@ -87,14 +89,13 @@ def test_walks_together_end_with_the_last() -> None:
     assert hops(forest, 1) == pytest.approx(depths.mean())
     most = np.random.default_rng(0).choice(depths, (100_000, 4)).max(axis=1).mean()
     assert hops(forest, 4) == pytest.approx(most, rel=0.01)
-    assert unasked(forest, 1) == 24
+    assert unasked(forest, False) == 24
 
 
-def test_walks_that_do_not_ask_go_on_to_the_depth_of_the_deepest_tree() -> None:
-    trees = [chain(depth) for depth in (2, 5, 1, 3, 4)]
-    assert [unasked(forest_of(trees), x) for x in (1, 2, 4, 5)] == [15, 20, 24, 25]
-    classes = forest_of([*trees, chain(1)], base=[0.0, 0.5])
-    assert [unasked(classes, x) for x in (1, 2, 3)] == [16, 8 + 11, 12 + 15]
+def test_straight_lines_go_on_to_the_depth_of_the_deepest_tree() -> None:
+    forest = forest_of([chain(depth) for depth in (2, 5, 1, 3, 4)])
+    assert [unasked(forest, deepest) for deepest in (False, True)] == [15, 25]
+    assert [unasked(forest, deepest, levels=3.0) for deepest in (False, True)] == [7, 10]
 
 
 def test_a_cache_that_holds_nothing_misses_every_node_and_a_large_one_none() -> None:

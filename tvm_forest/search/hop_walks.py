@@ -65,7 +65,9 @@ class HopWalks(PointTable):
         ]
         kinds = [p.layout + (f" {p.tile}" if p.tile > 1 else "") for p in points]
         self.asks = np.array([_asks_for_ends(p) for p in points], bool)
-        self.turns = np.array([p.hops == "loop" and p.order == "rows" for p in points], bool)
+        self.turns = np.array(
+            [p.hops == "loop" and (p.order == "rows" or p.tile == 1) for p in points], bool
+        )
         self.is_coded = np.array([p.layout == CODED for p in points], bool)
         self.tiles = Ways.among(p.tile for p in points)
         self.together = np.array([count for count, _ in walks], np.int64)
@@ -79,8 +81,8 @@ class HopWalks(PointTable):
             for p, kind, (_, name) in zip(points, kinds, walks, strict=True)
         )
         self.ends = Ways.among(
-            (_name_end(p), together, LEVELS[p.tile])
-            for p, (together, _) in zip(points, walks, strict=True)
+            ("loop" if p.walks == "gather" and p.hops == "peel" else p.hops, n, LEVELS[p.tile])
+            for p, (n, _) in zip(points, walks, strict=True)
         )
         self.kind = Ways.among((p.tile, p.layout) for p in points)
         of_kinds = self.kind.of.tolist()
@@ -140,19 +142,11 @@ def _asks_for_ends(point: Point) -> bool:
     return point.hops == "peel" and point.walks != "gather"
 
 
-def _name_end(point: Point) -> str:
-    """Say where walks end: "asked", or at the depth of the deepest of "all" trees, or of fewer."""
-    if _asks_for_ends(point):
-        return "asked"
-    return {"depth": "all"}.get(point.hops, point.order)
-
-
-def _count_hops(work: Workload, end: str, together: int, levels: float) -> float:
+def _count_hops(work: Workload, hops: str, together: int, levels: float) -> float:
     """Return the hops of a row through all trees."""
-    if end == "asked":
+    if hops == "peel":
         return work.count_hops(together, levels)
-    trees = {"all": work.forest.n_trees, "rows": 1}.get(end, together)
-    return work.count_unasked_hops(trees, float(int(levels)))
+    return work.count_unasked_hops(float(int(levels)), hops == "depth")
 
 
 def _name_loads(point: Point) -> str:

@@ -190,20 +190,17 @@ class Workload:
         ends = ends[ends < self._ended.shape[1]]  # a sum of fractions may come to the bound
         return float((1 - self._ended[:, ends] ** together).sum())
 
-    def count_unasked_hops(self, trees: int, levels: float) -> float:
-        """Return the hops of a row through all trees, if walks go on to the depth of trees.
+    def count_unasked_hops(self, levels: float, deepest: bool) -> float:
+        """Return the hops of a row through all trees, if walks do not ask whether they have ended.
 
         Args:
-            trees: neighbouring trees of a class that are walked as far as the deepest of them.
             levels: see `count_hops`.
+            deepest: whether all go on to the depth of the deepest tree; else each goes on to that
+                of its own. There are more where other trees are walked beside it, but these take
+                hardly any time: a walk that waits at its leaf waits for no load.
         """
-        return self.ask_once(Workload._count_unasked_hops, trees, levels)
-
-    def _count_unasked_hops(self, trees: int, levels: float) -> float:
-        depth = np.ceil(self.forest.depths / levels).reshape(-1, self.forest.round_size)
-        first = np.arange(0, len(depth), trees)
-        sizes = np.diff(first, append=len(depth))
-        return float(sizes @ np.maximum.reduceat(depth, first, axis=0).sum(axis=1))
+        depth = np.ceil(self.forest.depths / levels)
+        return float(depth.max() * len(depth) if deepest else depth.sum())
 
     def count_far_nodes(self, capacity: int, rows: Any, node_bytes: Any, near: Any) -> Array:
         """Return the nodes that a row meets which a cache does not hold.
