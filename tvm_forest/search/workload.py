@@ -191,13 +191,10 @@ class Workload:
         return float((1 - self._ended[:, ends] ** together).sum())
 
     def count_unasked_hops(self, levels: float, deepest: bool) -> float:
-        """Return the hops of a row through all trees, if walks do not ask whether they have ended.
+        """Return the hops of a row, if walks do not ask whether they have ended.
 
-        Args:
-            levels: see `count_hops`.
-            deepest: whether all go on to the depth of the deepest tree; else each goes on to that
-                of its own. There are more where other trees are walked beside it, but these take
-                hardly any time: a walk that waits at its leaf waits for no load.
+        Each goes on to the depth of its tree, or of the `deepest` one. There are more where it goes
+        beside another, but they take hardly any time: a walk at its leaf waits for no load.
         """
         depth = np.ceil(self.forest.depths / levels)
         return float(depth.max() * len(depth) if deepest else depth.sum())

@@ -120,7 +120,7 @@ def _grows_by_leaves(like: Forest) -> bool:
 
 def _has_bins(like: Forest) -> bool:
     """Return whether thresholds repeat as often as if there were few that tests choose from."""
-    tests = np.bincount(like.feature[~like.is_leaf], minlength=like.n_features)
+    tests = np.bincount(like.column[~like.is_leaf])
     expected = MAX_BYTE * (1 - (1 - 1 / MAX_BYTE) ** tests)
     cuts = like.cuts_per_column
     return bool(cuts.max(initial=0) <= MAX_BYTE and cuts.sum() < REPEATED * expected.sum())
