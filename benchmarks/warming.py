@@ -132,7 +132,8 @@ def main() -> None:
                 known += find_known(BuildRequest.of(forest, None, target)) is not None
         print(
             f"{library}: warm compiled for {warmed.compiled} of {warmed.models} drawn models in "
-            f"{seconds:.0f} s ({busy:.0f} CPU seconds), {size / 2**20:.0f} MB; {known} of {chosen.models} models known",
+            f"{seconds:.0f} s ({busy:.0f} CPU seconds), {size / 2**20:.0f} MB; {known} of "
+            f"{chosen.models} models known",
             flush=True,
         )
 

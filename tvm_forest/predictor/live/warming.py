@@ -104,6 +104,7 @@ def warm(
     drawn = list_drawn(like)
     asked = [x for x in drawn if x.is_compiled]
     ended, known = itertools.count(1), list[bool]()
+    running = dict[Drawn, Compiling]()
 
     def choose(draw: Drawn) -> set[Point]:
         chosen = heuristic.choose_points(workload.Workload(draw_forest(like, draw), target))
@@ -114,13 +115,19 @@ def warm(
         request = ask_for(draw_forest(like, draw), points[draw.shape, draw.cuts], target)
         is_known = not request.schedules or find_known(request) is not None
         if not is_known:
-            Compiling().compile(request)
+            running[draw] = Compiling()
+            running[draw].compile(request)
         known.append(is_known)
         done(next(ended), len(drawn) + len(asked))
 
     points = join_points({draw: choose(draw) for draw in drawn})
     with ThreadPoolExecutor(processes or available_cores()) as pool:
-        list(pool.map(compile_missing, asked))
+        try:
+            list(pool.map(compile_missing, asked))
+        except BaseException:  # such as Ctrl-C: what others compile is not waited for
+            for child in running.values():
+                child.end()
+            raise
     return Warmed(len(drawn), len(known) - sum(known))
 
 
