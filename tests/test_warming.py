@@ -36,7 +36,7 @@ def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.Mo
     assert told == [(k, len(drawn) + asked) for k in range(1, len(drawn) + asked + 1)]
     assert 0 < first.compiled <= asked
     assert tvm_forest.warm(full_forest(3, 2)) == warming.Warmed(len(drawn), compiled=0)
-    model = drawn_models.Drawn(drawn_models.Shape(6), 110, drawn_models.BINS)
+    model = drawn_models.Drawn(drawn_models.TreeShape(6), 110, drawn_models.BINS)
     forest = drawn_models.draw_forest(canonicalize(full_forest(3, 2)), model)
     known = find_known(BuildRequest.of(forest, None, parse_target("llvm")))
     assert known is not None
@@ -49,7 +49,7 @@ def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("shape", [{"depth": 3}, {"leaves": 7}, {"depth": 5, "split": 0.9}])
 @pytest.mark.parametrize("like", [drawn_forest(4, 3), drawn_forest(6, 2, base=[0.5, 0.1, 0.2])])
 def test_drawn_models_are_like_the_one_at_hand(like: Forest, shape: Any) -> None:
-    like, of_trees = canonicalize(like), drawn_models.Shape(**shape)
+    like, of_trees = canonicalize(like), drawn_models.TreeShape(**shape)
     drawn = drawn_models.draw_forest(like, drawn_models.Drawn(of_trees, 20, drawn_models.FEW))
     assert drawn.n_trees == 20 * like.round_size
     assert (drawn.n_features, drawn.n_outputs) == (like.n_features, like.n_outputs)
@@ -61,7 +61,7 @@ def test_drawn_models_are_like_the_one_at_hand(like: Forest, shape: Any) -> None
 def test_trees_are_drawn_to_grow_as_those_of_the_model_do() -> None:
     """By levels or by leaves; and with as many thresholds as there may be."""
     base = canonicalize(drawn_forest(4, 3, n_features=5))
-    for shape in (drawn_models.Shape(6, 0.92), drawn_models.Shape(leaves=31, bend=0.8)):
+    for shape in (drawn_models.TreeShape(6, 0.92), drawn_models.TreeShape(leaves=31, bend=0.8)):
         for cuts in (drawn_models.BINS, drawn_models.MANY):
             model = drawn_models.draw_forest(base, drawn_models.Drawn(shape, 200, cuts))
             drawn = drawn_models.list_drawn(model)

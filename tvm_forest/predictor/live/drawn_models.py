@@ -51,7 +51,7 @@ MAX_NODES = 500_000
 """Nodes of a model: larger ones are rare, and take long to draw."""
 
 
-class Shape(NamedTuple):
+class TreeShape(NamedTuple):
     """How trees look.
 
     Attributes:
@@ -82,7 +82,7 @@ class Drawn(NamedTuple):
         cuts: thresholds of a feature that tests are drawn from.
     """
 
-    shape: Shape
+    shape: TreeShape
     rounds: int
     cuts: int
 
@@ -95,10 +95,10 @@ class Drawn(NamedTuple):
 def list_drawn(like: Forest) -> list[Drawn]:
     """List what is drawn for a model in canonical form, by trees that grow as its own do."""
     if _grows_by_leaves(like):
-        shapes = [Shape(leaves=count, bend=bend) for count in LEAVES for bend in BENDS]
+        shapes = [TreeShape(leaves=count, bend=bend) for count in LEAVES for bend in BENDS]
     else:
         splits = (1.0,) if like.is_oblivious.all() else SPLITS
-        shapes = [Shape(depth, split) for split in splits for depth in DEPTHS]
+        shapes = [TreeShape(depth, split) for split in splits for depth in DEPTHS]
     of_tests = (FEW, BINS) if _has_bins(like) else (FEW, BINS, MANY)
     sizes = {shape: like.round_size * len(shape.grow()[0]) for shape in shapes}
     return [
@@ -126,7 +126,7 @@ def _has_bins(like: Forest) -> bool:
     return bool(cuts.max(initial=0) <= MAX_BYTE and cuts.sum() < REPEATED * expected.sum())
 
 
-def _grow_levels(shape: Shape, seed: int) -> Array:
+def _grow_levels(shape: TreeShape, seed: int) -> Array:
     """Return the left children of a tree that grows level by level."""
     rng, left, first, count = np.random.default_rng(seed), list[Array](), 0, 1
     for level in range(shape.depth):
@@ -137,7 +137,7 @@ def _grow_levels(shape: Shape, seed: int) -> Array:
     return np.concatenate([*left, np.full(count, LEAF)])
 
 
-def _grow_leaves(shape: Shape, seed: int) -> Array:
+def _grow_leaves(shape: TreeShape, seed: int) -> Array:
     """Return the left children of a tree in which leaves are split that were drawn."""
     rng, left = np.random.default_rng(seed), np.full(2 * shape.leaves - 1, LEAF)
     ends = [0]

@@ -27,7 +27,7 @@ from ...target import Target, parse_target
 from ...targets.stored_code import find_code_cache
 from ..compiling import find_known
 from .child import Compiling
-from .drawn_models import Drawn, Shape, draw_forest, list_drawn
+from .drawn_models import Drawn, TreeShape, draw_forest, list_drawn
 
 if TYPE_CHECKING:
     from ...search import heuristic, workload
@@ -131,7 +131,7 @@ def warm(
     return Warmed(len(drawn), len(known) - sum(known))
 
 
-def join_points(chosen: dict[Drawn, set[Point]]) -> dict[tuple[Shape, int], set[Point]]:
+def join_points(chosen: dict[Drawn, set[Point]]) -> dict[tuple[TreeShape, int], set[Point]]:
     """Return what to compile for models of the same shape and thresholds.
 
     That is what is chosen for one of them, and what walks in vectors for any model: such points
@@ -140,7 +140,7 @@ def join_points(chosen: dict[Drawn, set[Point]]) -> dict[tuple[Shape, int], set[
     vectors = {
         x for points in chosen.values() for x in points if x.layout in SIMDIZED | SIMDIZED_TREES
     }
-    joined: dict[tuple[Shape, int], set[Point]] = {}
+    joined: dict[tuple[TreeShape, int], set[Point]] = {}
     for draw, points in chosen.items():
         joined.setdefault((draw.shape, draw.cuts), set(vectors)).update(points)
     return joined
