@@ -78,14 +78,14 @@ def test_eight_planes_are_the_bits_of_numbers_in_order(words: int) -> None:
 def test_a_complete_tree_is_a_table_of_tests_and_one_of_leaves() -> None:
     forest = forest_of([Split(2, 0.5, -1.0, Split(1, 2.0, 3.0, 5.0))])
     rep, arrays = pack(forest)
-    assert (rep.depths, rep.bits, rep.table) == ((3, 2, 1), 6, 64)
+    assert (rep.depths, rep.bits, rep.table) == ((6, 5, 4, 3, 2, 1), 6, 64)
     assert arrays["tests"].tolist() == [1, 0, 0, 0]
     assert arrays["leaf_value"][:4].tolist() == [5.0, 3.0, -1.0, -1.0]
 
 
 @pytest.mark.parametrize(
     ("deepest", "depths"),
-    [(-1, ()), (0, (3, 2, 1)), (3, (3, 2, 1)), (4, (6, 5, 4, 3, 2)), (8, (8, 7, 6, 5, 4))],
+    [(-1, ()), (0, (6, 5, 4, 3, 2, 1)), (6, (6, 5, 4, 3, 2, 1)), (8, (8, 7, 6, 5, 4, 3))],
 )
 def test_code_for_complete_trees_is_for_the_same_depths_in_many_models(
     deepest: int, depths: tuple[int, ...]
@@ -100,8 +100,8 @@ def test_a_tree_that_no_code_is_as_shallow_as_is_completed() -> None:
 
     forest = forest_of([complete(7), Split(2, 0.5, 3.0, 4.0), 5.0])
     rep, arrays = pack(forest)
-    assert rep.depths == (7, 6, 5, 4, 3)
-    assert arrays["depth"].tolist() == [7, 3, 3]
+    assert rep.depths == (7, 6, 5, 4, 3, 2)
+    assert arrays["depth"].tolist() == [7, 2, 2]
     check_results(forest, sliced(forest), (65,), jobs=(1,))
 
 
@@ -109,7 +109,7 @@ def test_selections_lead_to_the_leaf_of_the_reference_walk() -> None:
     """Interpreted here, one row at a time, on a tree that no complete form would hold."""
     forest = forest_of([chain(23), chain(9, -0.5), 0.5])
     rep, arrays = pack(forest)
-    assert rep.depths == (3, 2, 1)
+    assert rep.depths == (6, 5, 4, 3, 2, 1)
     rows = hard_rows(forest, 200)
     tests = planes.number_tests(forest)
     for row, leaves in zip(rows, forest.predict_reference(rows, "apply"), strict=True):

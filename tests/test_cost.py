@@ -29,7 +29,12 @@ from tvm_forest.search.space import Point, Space
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import CPUS, Target, cpu_name, parse_target
 
-CHAIN: Any = functools.reduce(lambda tree, i: Split(0, float(i), 1.0, tree), range(24), 0.0)
+
+def chain(depth: int) -> Any:
+    return functools.reduce(lambda tree, i: Split(0, float(i), 1.0, tree), range(depth), 0.0)
+
+
+CHAIN = chain(24)
 MODEL = drawn_forest(20, 5)
 MODELS = {
     "drawn": MODEL,
@@ -51,15 +56,21 @@ class _Free(dict[str, float]):
 # -- counts ---------------------------------------------------------------------------------------
 
 
-def hops(forest: Any, together: int, levels: float = 1.0, straight: bool = False) -> float:
-    return Workload.of(forest, Target()).count_hops(together, levels, straight)
+def hops(forest: Any, together: int, levels: float = 1.0) -> float:
+    return Workload.of(forest, Target()).count_hops(together, levels)
+
+
+def unasked(forest: Any, deepest: bool, levels: float = 1.0) -> float:
+    return Workload.of(forest, Target()).count_unasked_hops(levels, deepest)
 
 
 def test_all_walks_through_complete_trees_are_equally_long() -> None:
     forest = full_forest(7, 4)
-    assert hops(forest, 1) == hops(forest, 8) == hops(forest, 1, straight=True) == 28
+    assert (
+        hops(forest, 1) == hops(forest, 8) == unasked(forest, False) == unasked(forest, True) == 28
+    )
     assert hops(forest, 8, levels=2.0) == 14
-    assert hops(forest, 8, levels=3.0) == hops(forest, 8, levels=3.0, straight=True) == 14
+    assert hops(forest, 8, levels=3.0) == unasked(forest, False, levels=3.0) == 14
 
 
 @pytest.mark.parametrize("depth", [20, 41, 83])
@@ -78,7 +89,13 @@ def test_walks_together_end_with_the_last() -> None:
     assert hops(forest, 1) == pytest.approx(depths.mean())
     most = np.random.default_rng(0).choice(depths, (100_000, 4)).max(axis=1).mean()
     assert hops(forest, 4) == pytest.approx(most, rel=0.01)
-    assert hops(forest, 1, straight=True) == 24
+    assert unasked(forest, False) == 24
+
+
+def test_straight_lines_go_on_to_the_depth_of_the_deepest_tree() -> None:
+    forest = forest_of([chain(depth) for depth in (2, 5, 1, 3, 4)])
+    assert [unasked(forest, deepest) for deepest in (False, True)] == [15, 25]
+    assert [unasked(forest, deepest, levels=3.0) for deepest in (False, True)] == [7, 10]
 
 
 def test_a_cache_that_holds_nothing_misses_every_node_and_a_large_one_none() -> None:

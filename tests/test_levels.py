@@ -56,7 +56,8 @@ def test_a_level_says_where_its_nodes_and_the_leaves_below_are() -> None:
     _, arrays = protocol.find("levels").pack(canonicalize(forest))
     fields = [[int(word) >> shift & 255 for shift in (0, 32, 40)] for word in arrays["levels"][:3]]
     assert fields == [[0, 1, 255], [1, 0, 1], [2, 0, 0]]
-    assert arrays["nodes"][:, :3].tolist() == [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0]]
+    nodes = [arrays[f"node_{x}"][:3].tolist() for x in ("rank", "column", "left", "right")]
+    assert nodes == [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0]]
     assert arrays["leaf_value"][:4].tolist() == [-1.0, 3.0, 5.0, 7.0]
     assert arrays["first_leaf"].tolist() == [0, 3]
 

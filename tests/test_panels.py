@@ -46,11 +46,11 @@ def compared_cuts(forest: Forest) -> tuple[planes.PlaneCode, Any]:
 def test_units_leave_features_out_and_end_with_the_row() -> None:
     code, arrays = compared_cuts(mixed_forest(11, {0: 2, 5: 1, 10: 3}, sides=1))
     assert arrays["unit_feature"].tolist() == [0, 4, 7, 0]
-    assert (code.panels.width, code.panels.units, code.panels.panels) == (4, 3, 1)
+    assert (code.panels.width, code.panels.panels, arrays["panel_units"][0]) == (4, 1, 3)
     assert arrays["column_place"].tolist() == [0, 5, 11, 0]
     assert arrays["test_place"].tolist() == [0, 0, 5, 11, 11, 11, 0]
-    narrow = compared_cuts(mixed_forest(3, {2: 1}, sides=1))[0].panels
-    assert (narrow.width, narrow.units) == (3, 1)
+    narrow, arrays = compared_cuts(mixed_forest(3, {2: 1}, sides=1))
+    assert (narrow.panels.width, arrays["panel_units"][0]) == (3, 1)
 
 
 def test_columns_are_grouped_by_the_levels_of_their_search() -> None:

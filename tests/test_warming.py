@@ -17,7 +17,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.laying_out.request import BuildRequest
 from tvm_forest.predictor.compiling import find_known
-from tvm_forest.predictor.live import warming
+from tvm_forest.predictor.live import drawn_models, warming
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.target import parse_target
 
@@ -25,15 +25,19 @@ from tvm_forest.target import parse_target
 @pytest.mark.slow
 def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(warming, "DEPTHS", (6,))
-    monkeypatch.setattr(warming, "LEAVES", ())
-    monkeypatch.setattr(warming, "ROUNDS", (100, 120))
+    monkeypatch.setattr(drawn_models, "DEPTHS", (6,))
+    monkeypatch.setattr(drawn_models, "SPLITS", (1.0,))
+    monkeypatch.setattr(drawn_models, "ROUNDS", (100, 120))
     told = list[tuple[int, int]]()
     first = tvm_forest.warm(full_forest(3, 2), done=lambda *x: told.append(x))
-    assert (first.models, told) == (2, [(1, 2), (2, 2)])
-    assert first.compiled == 1  # the second one is of the same kinds
-    assert tvm_forest.warm(full_forest(3, 2)) == warming.Warmed(models=2, compiled=0)
-    forest = warming._draw(canonicalize(full_forest(3, 2)), warming._grow_levels(1, 6), 110)
+    drawn = drawn_models.list_drawn(canonicalize(full_forest(3, 2)))
+    asked = sum(x.is_compiled for x in drawn)
+    assert first.models == len(drawn)
+    assert told == [(k, len(drawn) + asked) for k in range(1, len(drawn) + asked + 1)]
+    assert 0 < first.compiled <= asked
+    assert tvm_forest.warm(full_forest(3, 2)) == warming.Warmed(len(drawn), compiled=0)
+    model = drawn_models.Drawn(drawn_models.TreeShape(6), 110, drawn_models.BINS)
+    forest = drawn_models.draw_forest(canonicalize(full_forest(3, 2)), model)
     known = find_known(BuildRequest.of(forest, None, parse_target("llvm")))
     assert known is not None
     rows = hard_rows(forest, 200)
@@ -42,14 +46,27 @@ def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.Mo
         assert np.array_equal(found, forest.predict_reference(rows[:n_rows])[:, 0])
 
 
-@pytest.mark.parametrize("trees", [warming._grow_levels(1, 3), warming._grow_leaves(7)])
+@pytest.mark.parametrize("shape", [{"depth": 3}, {"leaves": 7}, {"depth": 5, "split": 0.9}])
 @pytest.mark.parametrize("like", [drawn_forest(4, 3), drawn_forest(6, 2, base=[0.5, 0.1, 0.2])])
-def test_drawn_models_are_like_the_one_at_hand(like: Forest, trees: list[Any]) -> None:
-    like = canonicalize(like)
-    drawn = warming._draw(like, trees, 20)
+def test_drawn_models_are_like_the_one_at_hand(like: Forest, shape: Any) -> None:
+    like, of_trees = canonicalize(like), drawn_models.TreeShape(**shape)
+    drawn = drawn_models.draw_forest(like, drawn_models.Drawn(of_trees, 20, drawn_models.FEW))
     assert drawn.n_trees == 20 * like.round_size
     assert (drawn.n_features, drawn.n_outputs) == (like.n_features, like.n_outputs)
-    assert set(drawn.leaf_counts.tolist()) == {(len(trees[0]) + 1) // 2}
+    leaves = {(len(tree) + 1) // 2 for tree in of_trees.grow()}
+    assert set(drawn.leaf_counts.tolist()) == leaves
+    assert drawn.depths.max() == of_trees.depth or of_trees.leaves
+
+
+def test_trees_are_drawn_to_grow_as_those_of_the_model_do() -> None:
+    """By levels or by leaves; and with as many thresholds as there may be."""
+    base = canonicalize(drawn_forest(4, 3, n_features=5))
+    for shape in (drawn_models.TreeShape(6, 0.92), drawn_models.TreeShape(leaves=31, bend=0.8)):
+        for cuts in (drawn_models.BINS, drawn_models.MANY):
+            model = drawn_models.draw_forest(base, drawn_models.Drawn(shape, 200, cuts))
+            drawn = drawn_models.list_drawn(model)
+            assert {bool(x.shape.leaves) for x in drawn} == {bool(shape.leaves)}
+            assert max(x.cuts for x in drawn) == cuts
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

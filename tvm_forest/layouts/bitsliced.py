@@ -64,7 +64,7 @@ LEAF_BITS = (6, 7, 8, 12, MAX_LEAF_BITS)
 TABLE_SIZES = {"float32": (64, 128, 256), "float64": (64,)}
 """Entries of tables of leaves that are looked up by bytes: registers of AVX-512 hold 64 each."""
 
-FIRST_DEPTHS, MAX_DEPTHS = (3, 6, 7, MAX_DEPTH), 5
+FIRST_DEPTHS, MAX_DEPTHS = (6, 7, MAX_DEPTH), 6
 """The deepest complete trees that code is written for, and for how many depths it is."""
 
 LISTED, BY_LEVELS = -1, -2
@@ -218,10 +218,13 @@ class _Places(NamedTuple):
         ends, listed, flat = forest.leaf_counts, is_listed(forest), has_levels(forest)
         depth = forest.depths.astype(np.int64)
         levels = int(depth[flat].max(initial=0))
-        depths = list_depths(int(depth[~listed & ~flat].max(initial=-1)))
-        depth = np.where(listed | flat, depth, np.maximum(depth, min(depths, default=0)))
         bits = int(np.where(listed, np.ceil(np.log2(ends)), depth).max())
         bits = next(x for x in (*LEAF_BITS, bits) if x >= bits)
+        deepest = int(depth[~listed & ~flat].max(initial=-1))
+        if bits <= MAX_DEPTH and not flat.all():  # which trees are listed changes with trainings
+            deepest = bits
+        depths = list_depths(deepest)
+        depth = np.where(listed | flat, depth, np.maximum(depth, min(depths, default=0)))
         sizes = TABLE_SIZES.get(str(forest.leaf_value.dtype), ())
         table = next((x for x in sizes if x >= 1 << bits), 0)
         leaves = np.where(listed, ends, 1 << np.minimum(depth, MAX_LEAF_BITS))

@@ -21,7 +21,6 @@ Walks are in `tir_gen/walks/permutes.py`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -30,7 +29,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from . import tir
-from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register, round_up
+from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .ranked import RankedLayout
 from .row_codes.ranks import RankCode, rank_tests
 
@@ -43,9 +42,6 @@ MAX_INNER = 2 * REGISTER
 MAX_BYTE = 256
 """What a byte tells apart: columns of coded rows, leaves of a tree."""
 
-MIN_PITCH, PITCH_EXTRA = 1 << 14, 320
-"""Bytes between fields: the first times a power of four, and the second."""
-
 ROWS, TREES = 16, 4
 """Rows and trees of a vector of 64 bytes."""
 
@@ -53,6 +49,8 @@ COLUMNS = 8
 """Columns of 16 rows that fill two registers."""
 
 NODE_FIELDS = ("rank", "column", "left", "right")
+"""Fields of a node. Each has a buffer: how many nodes there are is not in the code."""
+
 TABLE_SIZES = (64, 128, 256)
 """Leaves of a tree that are looked up among floats in registers: four of them hold 64."""
 
@@ -122,7 +120,7 @@ class LevelsLayout(Layout):
             "first_level": first,
             "first_leaf": np.cumsum(leaves) - leaves,
             "levels": np.append(words, np.zeros(int(depth.max()), np.uint64)),
-            "nodes": _pad_to_pitch(np.array(fields, np.uint8)),
+            **dict(zip(map(_name_field, range(len(fields))), _pad_fields(fields), strict=True)),
             **ranked.arrays,
             "leaf_value": np.pad(forest.leaf_value[leaf, 0], (0, table)),
             "leaf_id": forest.node_id[leaf],
@@ -145,25 +143,28 @@ class LevelsLayout(Layout):
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
         """Show the fields of levels and of nodes, without those behind the last one."""
         words = arrays["levels"].astype(np.int64)[: int(arrays["depth"].sum())]
-        fields = arrays["nodes"][:, : int((words >> 32 & 255).sum()) + len(arrays["depth"])]
-        nodes = dict(zip(NODE_FIELDS, fields, strict=True))
+        count = int((words >> 32 & 255).sum()) + len(arrays["depth"])
+        nodes = {
+            _name_field(k): {name: arrays[_name_field(k)][:count]}
+            for k, name in enumerate(NODE_FIELDS)
+        }
         levels = {
             "first node": words & 0xFFFFFFFF,
             "next inner nodes": words >> 32 & 255,
             "leaf shift": words >> 40 & 255,
             "wide": words >> 48,
         }
-        return {"levels": levels, "nodes": nodes}
+        return {"levels": levels, **nodes}
 
 
-def _pad_to_pitch(fields: Array) -> Array:
-    """Put zeros behind the nodes, `MAX_BYTE` of them or more.
+def _name_field(field: int) -> str:
+    """Return the name of the buffer of a field."""
+    return f"node_{NODE_FIELDS[field]}"
 
-    The distance of two fields is a constant of the code, so models of about the same size have the
-    same one. It is no power of two, or the fields of a node would compete for a place in the cache.
-    """
-    pitch = round_up(fields.shape[1] + MAX_BYTE, MIN_PITCH, sys.maxsize) + PITCH_EXTRA
-    return np.pad(fields, ((0, 0), (0, pitch - fields.shape[1])))
+
+def _pad_fields(fields: list[Array]) -> list[Array]:
+    """Put zeros behind the nodes, for lanes that have arrived."""
+    return [np.pad(field, (0, MAX_BYTE)).astype(np.uint8) for field in fields]
 
 
 def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Array, Array, Array]:
@@ -227,7 +228,7 @@ class LevelTree(NearTree):
 
     def byte(self, field: int, node: Expr) -> Expr:
         """A field of a node that is counted from the first one of all trees."""
-        return tir.BufferLoad(self.buffers["nodes"], [tir.i64(field), node])
+        return tir.BufferLoad(self.buffers[_name_field(field)], [node])
 
     def leaf_value(self, number: Expr) -> Expr:
         """The value of a leaf."""

@@ -19,8 +19,9 @@ A tree of up to 3 levels has leaves only there. Tiles of a tier between are in `
 tree. A code goes to the right if it is not below the rank, whatever the model compares with.
 
 Trees are completed as deep as the deepest one: tests below a leaf have rank 0, which leads to the
-right, and lead to copies of the leaf. So have the levels above the root, where the number of levels
-is no multiple of 3. Groups are those of a class; the last one of each is filled up with such tests.
+right, and lead to copies of the leaf. So have levels above the root, for code is for trees of 3, 6
+or 8 levels, see `DEPTHS`: what is left of these no row goes to, and no cache needs to hold. Groups
+are those of a class; the last one of each is filled up with such tests.
 Walks are in `tir_gen/walks/octets.py`.
 """
 
@@ -56,6 +57,10 @@ REGISTER = 64
 MAX_DEPTH, MAX_COLUMNS, MAX_CUTS = 8, 2 * REGISTER, 255
 """A byte counts leaves of a tree, two registers hold the codes of a row, a byte holds a code."""
 
+DEPTHS = (3, 6, MAX_DEPTH)
+"""Levels of trees that code is for: those of two and of three tiles in a row, which take as long
+whether all levels are there or not."""
+
 WAITING = 2
 """Octets that wait at each tier. So walks look at some octets behind the last one of a loop, whose
 tiles, or zeros behind those of all trees, must be there."""
@@ -74,7 +79,7 @@ class OctetsLayout(Layout):
     Attributes:
         dtype: of leaf values.
         code: how rows are coded.
-        depth: of all trees once they are complete, 3 to 8.
+        depth: of all trees once they are complete, one of `DEPTHS`.
         classes: C, trees of a round.
     """
 
@@ -96,7 +101,7 @@ class OctetsLayout(Layout):
             (int(cuts.max(initial=0)), "thresholds of a feature", MAX_CUTS),
             (len(cuts), "columns", MAX_COLUMNS),
             (depth, "levels of the deepest tree", MAX_DEPTH),
-            (forest.n_trees << min(depth, MAX_DEPTH) + 1, "slots of complete trees", MAX_SLOTS),
+            (forest.n_trees << _round_depth(depth) + 1, "slots of complete trees", MAX_SLOTS),
         )
         over = next((x for x in counts if x[0] > x[2]), None)
         return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
@@ -109,13 +114,14 @@ class OctetsLayout(Layout):
             BuildError: see `unfit`.
         """
         cls.check(forest)
-        ranked, depth = rank_tests(forest), max(TILE_LEVELS, int(forest.depths.max(initial=0)))
+        ranked, own = rank_tests(forest), int(forest.depths.max(initial=0))
+        depth = _round_depth(own)
         classes = int(forest.tree_class.max()) + 1  # 1 where a leaf is the number of a vector
         octets = -(-forest.n_trees // (classes * TREES))
         trees = np.full((octets * TREES, classes), -1)
         trees.ravel()[: forest.n_trees] = np.arange(forest.n_trees)
         trees = trees.reshape(octets, TREES, classes).swapaxes(1, 2)
-        levels = _fill_levels(forest, trees.ravel(), depth)
+        levels = _fill_levels(forest, trees.ravel(), own, depth)
         fields = np.zeros((2, forest.n_nodes + 1), np.uint8)
         codes = ranked.codes + (forest.comparison == "<=")
         for field, values in zip(fields, (ranked.tests.column, codes), strict=True):
@@ -180,14 +186,22 @@ class OctetsLayout(Layout):
         return shown
 
 
-def _fill_levels(forest: Forest, trees: Array, depth: int) -> list[Array]:
+def _round_depth(depth: int) -> int:
+    """Return for how many levels the code is that walks through trees of a depth."""
+    return next((x for x in DEPTHS if x >= depth), MAX_DEPTH)
+
+
+def _fill_levels(forest: Forest, trees: Array, own: int, depth: int) -> list[Array]:
     """Return the node in each place of each level, (T, 2**level) int64; -1 in trees of number -1.
 
-    Below a leaf there are copies of it.
+    Below a leaf there are copies of it. The `own` levels of trees are the last ones; above them
+    there is the root to the right, and -1.
     """
-    node = np.where(trees < 0, -1, forest.tree_offset[trees])[:, None].astype(np.int64)
-    levels, steps = [node], find_steps(forest)
-    for _ in range(depth):
+    root = np.where(trees < 0, -1, forest.tree_offset[trees])[:, None].astype(np.int64)
+    levels = [np.full((len(trees), 1 << level), -1) for level in range(depth - own + 1)]
+    levels[-1][:, -1:] = root
+    node, steps = levels[-1], find_steps(forest)
+    for _ in range(own):
         node = np.stack([step[node] for step in steps], axis=2).reshape(len(trees), -1)
         levels.append(node)
     return levels

@@ -250,7 +250,8 @@ class WalkForm:
         kind: "loop", "unroll" for a straight line, or "peel".
         hops: of the straight line, or in front of the loop.
         check: whether a leaf test follows every peeled hop.
-        even: whether all trees of the loop are equally deep, and as deep as a straight line.
+        even: whether all trees of the loop are equally deep, and as deep as a straight line; not
+            asked of peeled walks.
         by_team: whether a team of threads decides each tile together, see `cooperate`.
     """
 
@@ -318,7 +319,7 @@ def _find_form(sch: Nest, leaf: Loop, forest: TreeDepths) -> WalkForm:
         what = f"argument 'hops': tree {worst} has a leaf at depth {shallowest[worst]}, so {hops}"
         advice = "unchecked hops are wrong; use check=True"
         raise make_error(sch, "peel_walk", f"{what} {advice}", loop.name)
-    return WalkForm("peel", hops, loop.check, even)
+    return WalkForm("peel", hops, loop.check)
 
 
 def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> int:

@@ -31,6 +31,7 @@ GUESSES = {
     "walk array 8": 3.0,
     "walk sparse 8": 3.0,
     "walk end": 0.1,
+    "walk asks a node": 0.2,
     "walk loads of float32 tile": 1.0,
     "walk loads of float32 tile 8": 2.0,
     "walk levels": 0.2,

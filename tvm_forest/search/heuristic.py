@@ -11,18 +11,29 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import ScheduleError
 from ..forest import Array, Forest
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch, select_schedule
 from ..target import Target
 from .cost import price, price_parts, price_spaces
 from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
-from .space import SHARED_BATCH, Point, ProblemSize, Space, number_points, write_schedule
+from .layout_fit import fitting_layouts, is_too_large_for_tiles
+from .space import (
+    MAX_STRAIGHT_HOPS,
+    SHARED_BATCH,
+    Point,
+    ProblemSize,
+    Space,
+    number_points,
+    write_schedule,
+)
 from .workload import Workload, new_schedule
 
 __all__ = ["default_schedules", "explain", "find_spaces", "hop_schedule", "new_schedule"]
@@ -125,6 +136,24 @@ def keep_or_choose(work: Workload) -> dict[int, Schedule]:
         choices = _choose(work)
         _kept.append(_Kept(facts, sizes, choices))
     return arrange_by_batch({k: choice.write(work) for k, choice in choices.items()})
+
+
+def choose_points(work: Workload) -> set[Point]:
+    """Return the points of the default schedules of a model."""
+    shares = work.target.cores > 1
+    return {x.point._replace(parallel=x.shared and shares) for x in _choose(work).values()}
+
+
+def write_points(work: Workload, points: Iterable[Point]) -> list[Schedule]:
+    """Write those points for a model that its spaces have."""
+    layouts, tiled = fitting_layouts(work), not is_too_large_for_tiles(work)
+    written = list[Schedule]()
+    for point in points:
+        straight = point.hops != "depth" or work.deepest <= MAX_STRAIGHT_HOPS
+        if point.layout in layouts and (tiled or point.tile == 1) and straight:
+            with suppress(ScheduleError):  # what a space leaves out
+                written.append(write_schedule(ProblemSize.of(work), point))
+    return written
 
 
 def hop_schedule(forest: Forest, target: Target) -> Schedule:

@@ -64,8 +64,10 @@ class HopWalks(PointTable):
             for p, lane in zip(points, lanes, strict=True)
         ]
         kinds = [p.layout + (f" {p.tile}" if p.tile > 1 else "") for p in points]
-        self.is_straight = np.array([p.hops == "depth" for p in points], bool)
-        self.is_peeled = np.array([p.hops == "peel" for p in points], bool)
+        self.asks = np.array([_asks_for_ends(p) for p in points], bool)
+        self.turns = np.array(
+            [p.hops == "loop" and (p.order == "rows" or p.tile == 1) for p in points], bool
+        )
         self.is_coded = np.array([p.layout == CODED for p in points], bool)
         self.tiles = Ways.among(p.tile for p in points)
         self.together = np.array([count for count, _ in walks], np.int64)
@@ -79,8 +81,8 @@ class HopWalks(PointTable):
             for p, kind, (_, name) in zip(points, kinds, walks, strict=True)
         )
         self.ends = Ways.among(
-            (0 if p.hops == "depth" else together, LEVELS[p.tile], p.hops == "depth")
-            for p, (together, _) in zip(points, walks, strict=True)
+            ("loop" if p.walks == "gather" and p.hops == "peel" else p.hops, n, LEVELS[p.tile])
+            for p, (n, _) in zip(points, walks, strict=True)
         )
         self.kind = Ways.among((p.tile, p.layout) for p in points)
         of_kinds = self.kind.of.tolist()
@@ -95,17 +97,15 @@ class HopWalks(PointTable):
             for coding in count_coding(self, work):
                 yield coding._replace(counts=np.where(self.is_coded, coding.counts, 0.0))
         trees = work.forest.n_trees
-        hops = self.ends.spread(
-            work.count_hops(together, float(int(levels)) if straight else levels, straight)
-            for together, levels, straight in self.ends.each
-        )
+        hops = self.ends.spread(_count_hops(work, *end) for end in self.ends.each)
         yield Operation(self.walk.each, self.walk.of, hops)
         tile = np.array(self.tiles.each)[self.tiles.of]
         if not work.picks_from_registers and np.any(tile > 1):
             in_tiles = np.where(tile > 1, hops, 0.0)
             yield self.name_by(self.tiles, f"walk loads of {work.forest.row_dtype} tile ", in_tiles)
-        asked = np.where(self.is_peeled, np.maximum(0.0, hops - PEELED_HOPS * trees), hops)
-        yield self.name_by(self.order, "walk end, ", np.where(self.is_straight, 0.0, asked))
+        asked = np.where(self.asks, np.maximum(0.0, hops - PEELED_HOPS * trees), 0.0)
+        yield self.name_by(self.order, "walk end, ", np.where(self.turns, hops, asked))
+        yield self.name_by(self.order, "walk asks a node, ", np.where(tile == 1, asked, 0.0))
         yield self.name_by(self.way, "start ", trees / self.started)
         yield from self.count_leaves(work, self.tiled_way)
         yield from self._count_waits(work, hops, tile)
@@ -135,6 +135,18 @@ class HopWalks(PointTable):
         if not self.is_coded.all():
             lines = np.where(self.is_coded, 0.0, work.count_lines(hops * tile))
             yield self.name_by(self.tiled_way, "wait row line, ", lines)
+
+
+def _asks_for_ends(point: Point) -> bool:
+    """Whether walks ask before hops whether they have ended. Lanes of vectors do not."""
+    return point.hops == "peel" and point.walks != "gather"
+
+
+def _count_hops(work: Workload, hops: str, together: int, levels: float) -> float:
+    """Return the hops of a row through all trees."""
+    if hops == "peel":
+        return work.count_hops(together, levels)
+    return work.count_unasked_hops(float(int(levels)), hops == "depth")
 
 
 def _name_loads(point: Point) -> str:

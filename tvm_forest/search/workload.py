@@ -176,19 +176,13 @@ class Workload:
         shares = np.bincount(place, self._leaf_share, forest.n_trees * levels)
         return np.minimum(1.0, np.cumsum(shares.reshape(-1, levels), axis=1))
 
-    def count_hops(self, together: int, levels: float, straight: bool) -> float:
-        """Return the hops of a row through all trees.
+    def count_hops(self, together: int, levels: float) -> float:
+        """Return the hops of a row through all trees, if walks ask whether they have ended.
 
         Args:
             together: walks that end together, with the last of them.
             levels: levels of a tree that a hop decides.
-            straight: whether walks go on to the depth of the tree.
         """
-        return self.ask_once(Workload._count_hops, together, levels, straight)
-
-    def _count_hops(self, together: int, levels: float, straight: bool) -> float:
-        if straight:
-            return float(np.ceil(self.forest.depths / levels).sum())
         going = self.ask_once(Workload._count_going, together)
         ends = np.arange(0, len(going), levels).astype(int)
         return float(going[ends[ends < len(going)]].sum())  # a sum of fractions may reach the bound
@@ -196,6 +190,14 @@ class Workload:
     def _count_going(self, together: int) -> Array:
         """Return float64 (D,), in how many trees some of the walks go on after so many hops."""
         return (1 - self._ended**together).sum(axis=0)
+
+    def count_unasked_hops(self, levels: float, deepest: bool) -> float:
+        """Return the hops of a row, if walks go on to the depth of each tree, or of the `deepest`.
+
+        There are more beside a deeper tree, but a walk at its leaf waits for no load.
+        """
+        depth = np.ceil(self.forest.depths / levels)
+        return float(depth.max() * len(depth) if deepest else depth.sum())
 
     def count_far_nodes(self, capacity: int, rows: Any, node_bytes: Any, near: Any) -> Array:
         """Return the nodes that a row meets which a cache does not hold.

@@ -72,22 +72,17 @@ class PanelCode:
 
     Attributes:
         width: features of a unit; rows may be narrower than 4.
-        units: units of all panels.
+        panels: number of panels; how many units are used, `panel_units` says.
         most: units of a panel, but for the last.
         dtype: of cuts, with which values are compared.
         groups: columns in order; which columns a group has, `panel_stops` says, and it may be none.
     """
 
     width: int = 1
-    units: int = 0
+    panels: int = 0
     most: int = 1
     dtype: str = "float32"
     groups: tuple[PanelGroup, ...] = ()
-
-    @property
-    def panels(self) -> int:
-        """Number of panels."""
-        return -(-self.units // self.most)
 
 
 class SearchedColumns(NamedTuple):
@@ -110,23 +105,26 @@ def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, di
     """Cut columns into panels.
 
     Returns:
-        code, and the arrays: first feature of each unit; what is prefetched while each panel is
-        coded, as the distance from the first element of the rows; for each group and panel the
-        first column, or the first test where cuts are compared; the place of each column and of
-        each test that is compared, and its cut; the tables, and where those of a column begin.
+        code, and the arrays: first feature of each unit; units of each panel; what is prefetched
+        while it is coded, as the distance from the first element of the rows; for each group and
+        panel the first column, or the first test where cuts are compared; the place of each column
+        and of each test that is compared, and its cut; the tables, and where those of a column
+        begin.
     """
     feature, cuts = columns.feature, columns.cuts
     width = min(UNIT_FEATURES, row_width)
     used, unit = np.unique(feature // UNIT_FEATURES, return_inverse=True)
     start = np.minimum(used * UNIT_FEATURES, row_width - width)
     most = PANEL_BYTES // (UNIT_FEATURES * ROWS * cuts.dtype.itemsize)
+    most = min(most, -(-row_width // UNIT_FEATURES))
+    panels = -(-len(used) // most)
     place = unit % most * UNIT_FEATURES + feature - start[unit]
     groups, ends = _find_groups(columns)
-    code = PanelCode(width, len(used), most, cuts.dtype.name, groups)
-    stops, begin = np.zeros((max(1, len(groups)), code.panels + 1), np.int64), 0
+    code = PanelCode(width, panels, most, cuts.dtype.name, groups)
+    stops, begin = np.zeros((max(1, len(groups)), panels + 1), np.int64), 0
     for row, group, end in zip(stops, groups, ends, strict=False):
         panel = unit[begin:end] // most
-        row[:] = begin + np.searchsorted(panel, np.arange(code.panels + 1))
+        row[:] = begin + np.searchsorted(panel, np.arange(panels + 1))
         row[:] = columns.first[row] if group.steps == 1 else row
         begin = end
     compared = max((end for x, end in zip(groups, ends, strict=True) if x.steps == 1), default=0)
@@ -136,6 +134,7 @@ def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, di
     fill = np.zeros(1, np.int32)  # no buffer is empty
     arrays: dict[str, Array] = {
         "unit_feature": np.append(start, fill).astype(np.int32),
+        "panel_units": np.diff([*range(0, len(used), most), len(used)], append=0).astype(np.int32),
         "panel_ahead": np.append(start[most::most], ROWS * row_width + start[:1]).astype(np.int64),
         "panel_stops": stops.astype(np.int32),
         "column_place": np.append(place, fill).astype(np.int32),

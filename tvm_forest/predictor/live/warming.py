@@ -9,37 +9,32 @@ default schedules are compiled. What the trees say does not matter, and they are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ...cores import available_cores
 from ...errors import InputError
-from ...forest import Array, Forest
+from ...forest import Forest
 from ...forest.rewrites.canonical_form import canonicalize
-from ...forest.rules import LEAF
 from ...frontends import load
+from ...late import import_late
 from ...laying_out.request import BuildRequest
+from ...layouts import SIMDIZED, SIMDIZED_TREES
 from ...target import Target, parse_target
 from ...targets.stored_code import find_code_cache
 from ..compiling import find_known
 from .child import Compiling
+from .drawn_models import Drawn, TreeShape, draw_forest, list_drawn
 
-DEPTHS = (3, 4, 5, 6, 7, 8)
-"""Levels of complete trees, as XGBoost and CatBoost grow them."""
-
-LEAVES = (7, 15, 31, 63, 127)
-"""Leaves of trees that grow where it pays, as LightGBM does it."""
-
-ROUNDS = (30, 100, 300, 1000)
-"""Numbers of rounds, by which schedules are chosen."""
-
-SHAPES, CUTS = 8, 240
-"""Trees of different shape in a model, and thresholds of a feature: a byte tells these apart."""
+if TYPE_CHECKING:
+    from ...search import heuristic, workload
+    from ...search.space import Point
+else:
+    heuristic = import_late("tvm_forest.search.heuristic")
+    workload = import_late("tvm_forest.search.workload")
 
 
 @dataclass(frozen=True)
@@ -47,8 +42,8 @@ class Warmed:
     """What was found and done.
 
     Attributes:
-        models: how many were drawn.
-        compiled: for how many of them something was compiled; the cache had the code of the rest.
+        models: how many were drawn, by which schedules were chosen.
+        compiled: for how many of them something was compiled; what the cache had is not.
     """
 
     models: int
@@ -66,7 +61,8 @@ def warm(
 
     Models share their code if they differ in what their trees say alone, such as those that are
     trained again. This draws models with the columns, outputs and dtypes of one, with trees of
-    usual shapes, and compiles the functions of their default schedules into the cache of code.
+    usual shapes, and compiles into the cache of code what the default schedules of any of them are
+    for each of them: which schedule is the cheapest changes with trainings.
     The cache is a folder that can be copied to machines with the same kind of processor.
 
     Args:
@@ -105,88 +101,54 @@ def warm(
         raise InputError(
             "warm: the cache of code is off; let TVM_FOREST_CACHE name a folder of yours"
         )
-    ready = list[bool]()
-    shapes = [*map(partial(_grow_levels, 1), DEPTHS), *map(_grow_leaves, LEAVES)]
-    models = len(shapes) * len(ROUNDS)
+    drawn = list_drawn(like)
+    asked = [x for x in drawn if x.is_compiled]
+    ended, known = itertools.count(1), list[bool]()
+    running = dict[Drawn, Compiling]()
 
-    def warm_shape(trees: list[Array]) -> None:
-        for rounds in ROUNDS:
-            request = BuildRequest.of(_draw(like, trees, rounds), None, target)
-            is_known = find_known(request) is not None
-            if not is_known:
-                Compiling().compile(request)
-            ready.append(is_known)
-            done(len(ready), models)
+    def choose(draw: Drawn) -> set[Point]:
+        chosen = heuristic.choose_points(workload.Workload(draw_forest(like, draw), target))
+        done(next(ended), len(drawn) + len(asked))
+        return chosen
 
+    def compile_missing(draw: Drawn) -> None:
+        request = ask_for(draw_forest(like, draw), points[draw.shape, draw.cuts], target)
+        is_known = not request.schedules or find_known(request) is not None
+        if not is_known:
+            running[draw] = Compiling()
+            running[draw].compile(request)
+        known.append(is_known)
+        done(next(ended), len(drawn) + len(asked))
+
+    points = join_points({draw: choose(draw) for draw in drawn})
     with ThreadPoolExecutor(processes or available_cores()) as pool:
-        list(pool.map(warm_shape, shapes))
-    return Warmed(models, models - sum(ready))
+        try:
+            list(pool.map(compile_missing, asked))
+        except BaseException:  # such as Ctrl-C: what others compile is not waited for
+            for child in running.values():
+                child.end()
+            raise
+    return Warmed(len(drawn), len(known) - sum(known))
 
 
-def _grow_levels(count: int, depth: int) -> list[Array]:
-    """Return the left children of complete trees, -1 at leaves; the right ones follow them."""
-    inner = np.arange((1 << depth) - 1)
-    return [np.append(2 * inner + 1, np.full(1 << depth, LEAF))] * count
+def join_points(chosen: dict[Drawn, set[Point]]) -> dict[tuple[TreeShape, int], set[Point]]:
+    """Return what to compile for models of the same shape and thresholds.
 
-
-def _grow_leaves(leaves: int) -> list[Array]:
-    """Return the left children of trees in which leaves are split that were drawn."""
-    return list(map(partial(_grow_one, leaves), range(SHAPES)))
-
-
-def _grow_one(leaves: int, seed: int) -> Array:
-    rng, left = np.random.default_rng(seed), np.full(2 * leaves - 1, LEAF)
-    ends = [0]
-    for split in range(leaves - 1):
-        # later leaves are deeper: some trees of a model are, and others are not
-        at = ends.pop(int(len(ends) * rng.random() ** (1 / (1 + seed / 4))))
-        left[at] = 2 * split + 1
-        ends += [2 * split + 1, 2 * split + 2]
-    return left
-
-
-def _number_tests(left: Array, by_level: bool) -> Array:
-    """Number the tests of a tree: one for each node, or for each level."""
-    node = np.arange(len(left))
-    return np.frexp(node + 1)[1] if by_level else node
-
-
-def _find_shares(like: Forest) -> Array:
-    """Return for each feature at which share of its tests missing values go left."""
-    inner = ~like.is_leaf
-    tests, lefts = (
-        np.bincount(like.feature[inner], like.default_left[inner] >= least, like.n_features)
-        for least in (0, 1)
-    )
-    return np.where(tests > 0, lefts / np.maximum(tests, 1), like.default_left[inner].mean() > 0.5)
-
-
-def _draw(like: Forest, trees: list[Array], rounds: int) -> Forest:
-    """Return a model with trees of some shapes, with drawn tests and leaves."""
-    rng, count = np.random.default_rng(rounds), rounds * like.round_size
-    lefts = [trees[t % len(trees)] for t in range(count)]
-    left, sizes = np.concatenate(lefts).astype(np.int32), [len(x) for x in lefts]
-    is_leaf, width = left == LEAF, like.leaf_value.shape[1]
-    places = np.concatenate([_number_tests(x, bool(like.is_oblivious.all())) for x in lefts])
-    tests = places + np.repeat(np.arange(count), sizes) * max(sizes)
-    feature = rng.integers(like.n_features, size=tests.max() + 1)[tests]
-    cuts = rng.normal(size=(like.n_features, CUTS)).astype(like.threshold.dtype)
-    cut = cuts[feature, rng.integers(CUTS, size=tests.max() + 1)[tests]]
-    missing_left = rng.random(len(left)) < _find_shares(like)[feature]
-    values = rng.normal(size=(len(left), width)).astype(like.leaf_value.dtype)
-    fields: dict[str, Any] = {
-        "tree_offset": np.append(0, np.cumsum(sizes)).astype(np.int64),
-        "feature": np.where(is_leaf, LEAF, feature).astype(np.int32),
-        "threshold": np.where(is_leaf, 0, cut).astype(cut.dtype),
-        "left": left,
-        "right": np.where(is_leaf, LEAF, left + 1).astype(np.int32),
-        "default_left": missing_left & ~is_leaf,
-        "leaf_value": np.where(is_leaf[:, None], values, 0).astype(values.dtype),
-        "node_id": np.concatenate([np.arange(size) for size in sizes]).astype(np.int32),
-        "tree_class": np.resize(like.tree_class[: like.round_size], count).astype(np.int32),
-        "tree_id": np.arange(count, dtype=np.int32),
-        "n_rounds": rounds,
+    That is what is chosen for one of them, and what walks in vectors for any model: such points
+    have few kinds, and which of them is chosen where changes with trainings.
+    """
+    vectors = {
+        x for points in chosen.values() for x in points if x.layout in SIMDIZED | SIMDIZED_TREES
     }
-    told = ("copied_value", "bare_value", "tree_weight", "tree_round", "hits", "cover", "tile")
-    fields |= dict.fromkeys((*told, "with_all_rounds")) | {"tile_size": 1}
-    return replace(like, **fields)
+    joined: dict[tuple[TreeShape, int], set[Point]] = {}
+    for draw, points in chosen.items():
+        joined.setdefault((draw.shape, draw.cuts), set(vectors)).update(points)
+    return joined
+
+
+def ask_for(forest: Forest, points: Iterable[Point], target: Target) -> BuildRequest:
+    """Ask for the functions of a model at all of some points that its spaces have."""
+    request = BuildRequest.of(forest, None, target)
+    work = workload.Workload(request.forest, target)
+    written = heuristic.write_points(work, sorted(points, key=repr))
+    return request.with_schedules(dict(enumerate(dict.fromkeys(written), 1)))

@@ -86,7 +86,7 @@ class PanelCoder:
     ) -> PanelCoder:
         """Declare the columns of a panel."""
         panels = coder.planes.panels
-        columns = UNIT_FEATURES * max(1, min(panels.most, panels.units))
+        columns = UNIT_FEATURES * panels.most
         values = code.buffer("values", (i64(columns), i64(ROWS_IN_WORD)), panels.dtype)
         return cls(coder, code, buffers, found, planes, values)
 
@@ -129,7 +129,7 @@ class PanelCoder:
     def read(self, chunk: Chunk, panel: Any) -> None:
         """Turn rows into columns: all 64 at once, or one by one if there are less."""
         most = i64(self.panels.most)
-        units = self.code.hold("units", tirx.min(i64(self.panels.units) - panel * most, most))
+        units = self.code.hold("units", self.buffers["panel_units"][panel].astype("int64"))
         full = tirx.EQ(chunk.left, i64(ROWS_IN_WORD))
         for is_full in (True, False):
             condition = full if is_full else tirx.Not(full)
