@@ -99,8 +99,8 @@ class BuildRequest:
 
     def settled(self) -> BuildRequest:
         """Return the same request without the model as it was given, which need not stay."""
-        known = "" if self.origin is self.forest else self.signature
-        return replace(self, origin=self.forest, known_signature=known or self.known_signature)
+        same = self.origin is self.forest
+        return self if same else replace(self, origin=self.forest, known_signature=self.signature)
 
     def with_outputs(self, *outputs: Output) -> BuildRequest:
         """Return the same request for other outputs."""

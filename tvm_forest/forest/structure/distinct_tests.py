@@ -11,11 +11,14 @@ tested with both sides has two columns. The cuts of a column are its distinct th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..rules import Array
+
+if TYPE_CHECKING:
+    from .trees import Trees
 
 
 class DistinctTests(NamedTuple):
@@ -38,7 +41,7 @@ class DistinctTests(NamedTuple):
         return np.append(values, values.dtype.type(0))[self.of_node]
 
 
-def find_distinct_tests(forest: Any) -> DistinctTests:
+def find_distinct_tests(forest: Trees) -> DistinctTests:
     """Number the distinct tests of some Trees."""
     inner = _sort_inner_nodes(forest)
     key, cut = forest.column[inner], forest.threshold[inner]
@@ -58,7 +61,7 @@ def _find_fresh(values: Array) -> Array:
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
-def _sort_inner_nodes(forest: Any) -> Array:
+def _sort_inner_nodes(forest: Trees) -> Array:
     """Return the inner nodes sorted by column and threshold, int64."""
     inner = np.flatnonzero(~forest.is_leaf)
     inner = inner[_sort_floats(forest.threshold[inner])]

@@ -179,7 +179,7 @@ class Trees:
     @cached_property
     def cuts_per_column(self) -> Array:
         """Int64 (columns,), distinct thresholds of each feature and default side."""
-        return np.bincount(self.distinct_tests.column, minlength=0)
+        return np.bincount(self.distinct_tests.column)
 
     @property
     def column(self) -> Array:

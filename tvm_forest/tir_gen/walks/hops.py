@@ -72,8 +72,8 @@ class HopWalker(Walker):
     def lower_trees_in_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
         """Groups of `width` trees of a number that is read, then one of those that are left.
 
-        That group is filled up with the last tree, of which nothing is stored. It has a quarter of
-        the width if it can.
+        That group is filled up with the last tree, of which nothing is stored. Where a quarter of
+        the width is enough for those that are left, it is as wide as that.
         """
         code, extent = Builder(), loop.extent
         groups = tirx.floordiv(extent, i64(width))
@@ -82,7 +82,7 @@ class HopWalker(Walker):
             self.emit_walks(code, each, form)
         first, few = groups * width, max(1, width // FEWER)
         of_sizes = [(few, first, first + few), (width, first + few, first + width)]
-        for size, above, most in of_sizes if few < width else of_sizes[:1]:
+        for size, above, most in of_sizes if few < width - 1 else of_sizes[:1]:
             places = [first + lane for lane in range(size)]
             each = [at_iteration(loop, tirx.min(place, extent - 1)) for place in places]
             with code.block(lambda s, x=above, y=most: guard(s, [x < extent, extent <= y])):
