@@ -95,6 +95,18 @@ def test_a_model_keeps_the_schedules_of_one_that_is_like_it(
         assert heuristic.keep_or_choose(Workload.of(forest, target)) == chosen
 
 
+@pytest.mark.parametrize(("more", "kept"), [(1.09, 1), (1.12, 2)])
+def test_models_whose_sizes_are_a_tenth_apart_or_more_are_not_alike(
+    more: float, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heuristic, "_kept", deque())
+    works = [Workload.of(MODEL, VBMI) for _ in range(2)]
+    vars(works[1])["hops"] = round(more * works[0].hops)
+    for work in works:
+        heuristic.keep_or_choose(work)
+    assert len(heuristic._kept) == kept
+
+
 def test_schedules_are_chosen_where_a_directive_refuses_those_of_a_model_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
