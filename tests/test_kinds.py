@@ -5,6 +5,7 @@ As a program, `python tests/test_kinds.py 2000` compares as many pairs of models
 
 from __future__ import annotations
 
+import errno
 import gc
 import random
 import re
@@ -24,7 +25,7 @@ import tvm_forest
 from drawn_schedules import drawn_schedule
 from forests import drawn_forest
 from scheduled_models import MODELS, forest_named
-from tvm_forest import code_cache, compiler
+from tvm_forest import archive, code_cache, compiler
 from tvm_forest.errors import ForestError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
@@ -225,6 +226,26 @@ def test_code_that_a_predictor_runs_is_not_loaded_again(
     )
     found = tvm_forest.build(forest).predict_margin(rows)
     assert asked == keys and np.array_equal(found, forest.predict_reference(rows)[:, 0])
+
+
+@pytest.mark.filterwarnings("ignore:cache:RuntimeWarning")
+def test_of_code_that_there_is_no_room_for_no_kind_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    replace_file = archive.replace_file
+
+    def fill(path: Path, data: bytes, **how: Any) -> None:
+        if len(data) > 20_000:
+            raise OSError(errno.ENOSPC, "no room")
+        replace_file(path, data, **how)
+
+    monkeypatch.setattr(archive, "replace_file", fill)
+    forest = tvm_forest.load(train(0))
+    rows = hard_rows(forest, 70)
+    found = tvm_forest.build(forest).predict_margin(rows)
+    assert np.array_equal(found, forest.predict_reference(rows)[:, 0])
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_kind_whose_code_is_gone_is_compiled_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import tvm_forest
 from forests import drawn_forest, full_forest
 from scheduled_models import forest_named
 from tvm_forest import code_cache
-from tvm_forest.errors import InputError
+from tvm_forest.errors import BuildError, InputError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.laying_out.request import BuildRequest
@@ -89,3 +90,24 @@ def test_trees_that_are_not_drawn_are_refused() -> None:
     linear = forest_named("lightgbm linear_holes", seen=False)
     with pytest.raises(InputError, match="argument 'model': it has linear leaves"):
         tvm_forest.warm(linear)
+
+
+def test_a_folder_that_is_not_used_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o1777)
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path))
+    with pytest.raises(InputError, match="the cache of code may be written to by others"):
+        tvm_forest.warm(full_forest(3, 2))
+
+
+def test_without_an_interpreter_nothing_is_warmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(drawn_models, "DEPTHS", (3,))
+    monkeypatch.setattr(drawn_models, "SPLITS", (1.0,))
+    monkeypatch.setattr(drawn_models, "ROUNDS", (100,))
+    monkeypatch.setattr(sys, "executable", "")
+    with pytest.raises(BuildError, match="no process can be started"):
+        tvm_forest.warm(full_forest(3, 2))

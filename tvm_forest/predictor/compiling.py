@@ -85,6 +85,7 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     compiled = compiled._replace(code=[*code, new], arguments=laid_out.arguments)
     if place is not None and new.key:
         _run(place.cache, new)
+    if place is not None and place.cache.read(new.key) is not None:  # there was room for it
         for kind, symbol in symbols.items():
             place.cache.write(kind, Archive({"code": new.key, "symbol": symbol}, {}))
         place.cache.write(place.key, _describe_model(request, compiled))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...cores import available_cores
-from ...errors import InputError
+from ...errors import BuildError, InputError
 from ...forest import Forest
 from ...forest.rewrites.canonical_form import canonicalize
 from ...frontends import load
@@ -76,8 +76,9 @@ def warm(
 
     Raises:
         InputError: leaves are linear, features are compared with sets of categories, or the cache
-            is off, or keeps no code for the target; or `processes` is no number of these.
-        BuildError: a process that compiles fails.
+            is off or not used, or keeps no code for the target; or `processes` is no number of
+            these.
+        BuildError: a process that compiles fails or cannot be started, or nothing is kept.
 
     Example:
         >>> tvm_forest.warm("model.json")  # doctest: +SKIP
@@ -92,15 +93,7 @@ def warm(
         )
     if processes is not None and (type(processes) is not int or processes < 1):
         raise InputError(f"warm: argument 'processes': {processes!r}; use 1 or more, or None")
-    if target.kind != "llvm" or target.is_elsewhere:
-        raise InputError(
-            f"warm: argument 'target': code for {target.to_dict()} is not kept; give 'llvm', for "
-            "the processor at hand"
-        )
-    if find_code_cache(target) is None:
-        raise InputError(
-            "warm: the cache of code is off; let TVM_FOREST_CACHE name a folder of yours"
-        )
+    _check_cache(target)
     drawn = list_drawn(like)
     asked = [x for x in drawn if x.is_compiled]
     ended, known = itertools.count(1), list[bool]()
@@ -115,8 +108,10 @@ def warm(
         request = ask_for(draw_forest(like, draw), points[draw.shape, draw.cuts], target)
         is_known = not request.schedules or find_known(request) is not None
         if not is_known:
-            running[draw] = Compiling()
+            running[draw] = _start()
             running[draw].compile(request)
+            if find_known(request) is None:
+                raise BuildError("warm: the cache keeps nothing; see that its disk has room")
         known.append(is_known)
         done(next(ended), len(drawn) + len(asked))
 
@@ -129,6 +124,34 @@ def warm(
                 child.end()
             raise
     return Warmed(len(drawn), len(known) - sum(known))
+
+
+def _check_cache(target: Target) -> None:
+    """Refuse a target of which no code is kept, and a cache that keeps none.
+
+    Raises:
+        InputError: as said.
+    """
+    if target.kind != "llvm" or target.is_elsewhere:
+        raise InputError(
+            f"warm: argument 'target': code for {target.to_dict()} is not kept; give 'llvm', for "
+            "the processor at hand"
+        )
+    cache = find_code_cache(target)
+    fault = ("is off", "") if cache is None else cache.find_fault()
+    if fault is not None:
+        raise InputError(
+            f"warm: the cache of code {fault[0]}; let TVM_FOREST_CACHE name a folder of yours"
+        )
+
+
+def _start() -> Compiling:
+    """Start a process that compiles."""
+    try:
+        return Compiling()
+    except OSError as error:
+        what = "run it by Python, with room for temporary files"
+        raise BuildError(f"warm: no process can be started ({error}); {what}") from None
 
 
 def join_points(chosen: dict[Drawn, set[Point]]) -> dict[tuple[TreeShape, int], set[Point]]:
