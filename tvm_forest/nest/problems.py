@@ -53,9 +53,6 @@ def does_each_once(nest: Nest) -> bool:
         counted = {kinds[name] for name in guard.loops if name in kinds}
         if len(counted) > 1 or not (isinstance(guard.stop, int) or counted <= {"batch"}):
             return False
-    for outer in nest.loops():
-        if any(x.case is not None and x.case >= (outer.count or 0) for x in outer.children):
-            return False
     steps = [x.step for x in nest.loops() if x.kind == "batch" and isinstance(x.step, int)]
     largest = max(steps, default=1)
     return largest <= MAX_VALUES and all(_covers(nest, rows) for rows in {67, 2 * largest + 3})

@@ -45,6 +45,15 @@ class TraceStep:
     do: str
     arguments: dict[str, Any]
 
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> TraceStep:
+        """Return the step that `to_dict` said.
+
+        Raises:
+            TypeError, LookupError, AttributeError: it said nothing like that.
+        """
+        return cls(said["do"], {name: value for name, value in said.items() if name != "do"})
+
     def to_dict(self) -> dict[str, Any]:
         """Return the form that the JSON text holds."""
         return {"do": self.do, **self.arguments}

@@ -187,11 +187,7 @@ def _check_adjacent(sch: Schedule, outer: Loop, inner: Loop) -> None:
         raise Refusal("indices", what, inner.name)
 
 
-def _parallel_onto_tir(tir: s_tir.Schedule, loops: TirLoops, index: str) -> None:
-    tir.parallel(loops[index])
-
-
-@directive(offer_loops(lambda loop: not loop.is_assigned), onto_tir=_parallel_onto_tir)
+@directive(offer_loops(lambda loop: not loop.is_assigned))
 def parallel(sch: Schedule, index: str) -> Schedule:
     """Let the iterations of a loop run at the same time on CPU threads.
 
@@ -225,11 +221,7 @@ def _is_small_and_plain(loop: Loop) -> bool:
     return loop.count is not None and loop.count <= 8 and not loop.describe()
 
 
-def _unroll_onto_tir(tir: s_tir.Schedule, loops: TirLoops, index: str) -> None:
-    tir.unroll(loops[index])
-
-
-@directive(offer_loops(_is_small_and_plain), onto_tir=_unroll_onto_tir)
+@directive(offer_loops(_is_small_and_plain))
 def unroll(sch: Schedule, index: str) -> Schedule:
     """Write out all iterations of a loop one after the other.
 

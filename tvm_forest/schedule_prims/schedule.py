@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -166,26 +166,43 @@ class Schedule(Nest):
         """Return this schedule with others, in order, in the place of a loop and its inside."""
         return replace(self, nest=replace_loop(self.nest, name, new)[0])
 
-    def take_nest(self, nest: Loop, guards: tuple[Guard, ...], marks: Marks) -> Schedule:
-        """Return this schedule with the loops of a function that `s_tir.Schedule` has scheduled.
-
-        What annotations say of them is checked as if directives had said it.
+    def take_nest(self, nest: Loop, guards: tuple[Guard, ...]) -> Schedule:
+        """Return this schedule with the loops of a function, of which nothing is said yet.
 
         Args:
-            nest: the loops, of which nothing is said, inside the root.
+            nest: the loops, inside the root.
             guards: of partial tiles.
-            marks: what is said of each loop, by its name, see `nest.marks`.
+        """
+        return replace(self, nest=nest, guards=guards, replaced=(), hops=None, likely=None)
+
+    def check_nest(self) -> None:
+        """Refuse loops of a function that no directive would give.
 
         Raises:
-            ScheduleError: loops or annotations that no directive would give.
+            ScheduleError: as said.
         """
-        new = replace(self, nest=nest, guards=guards, replaced=())
-        problem = new.problem()
+        problem = self.problem()
         if problem is not None:
-            raise make_error(new, "build", f"argument 'schedule': {problem}", problem.loop)
-        if not does_each_once(new):
+            raise make_error(self, "build", f"argument 'schedule': {problem}", problem.loop)
+        if not does_each_once(self):
             what = "its loops leave out rows, classes or trees, or do them twice; change them by"
-            raise make_error(new, "build", f"argument 'schedule': {what} TVM's primitives only")
+            raise make_error(self, "build", f"argument 'schedule': {what} TVM's primitives only")
+
+    def with_annotations(self, steps: Iterable[TraceStep], marks: Marks) -> Schedule:
+        """Return this schedule with what annotations say of its loops, as directives would say it.
+
+        Args:
+            steps: the directives that make copies of loops, and those about the copies.
+            marks: what is said of each loop without copies, by its name, see `nest.marks`.
+
+        Raises:
+            ScheduleError: a directive refuses it.
+        """
+        new = self
+        for step in steps:
+            new = new.take_steps([step])
+            if step.do != "know_depths":  # what it says holds for the next step
+                new = replace(new, hops=None, likely=None)
         return replace(_mark(new, marks), steps=self.steps)
 
     def retell(self) -> Schedule:
@@ -222,7 +239,21 @@ class Schedule(Nest):
 
     def without(self, *directives: str) -> Schedule:
         """Return the schedule that the trace gives if all steps of some directives are left out."""
-        return _replay(self, [step for step in self.steps if step.do not in directives])
+        return self.fresh().take_steps(x for x in self.steps if x.do not in directives)
+
+    def take_steps(self, steps: Iterable[TraceStep]) -> Schedule:
+        """Return the schedule that further steps of a trace give.
+
+        Raises:
+            ScheduleError: a directive is unknown, or refuses a step.
+        """
+        sch = self
+        for step in steps:
+            if not isinstance(step.do, str) or step.do not in DIRECTIVES:
+                known = ", ".join(sorted(DIRECTIVES))
+                raise ScheduleError(f"schedule: no directive {step.do!r} (have: {known})")
+            sch = DIRECTIVES[step.do].apply(sch, step.arguments)
+        return sch
 
     # -- texts ------------------------------------------------------------------------------------
 
@@ -266,7 +297,7 @@ class Schedule(Nest):
             depths = None if data.get("depths") is None else tuple(data["depths"])
             size = (data["trees"], data["classes"], data.get("target"), depths)
             start = cls(*size, vectors=bool(data.get("vectors", False)))
-            steps = [TraceStep(step.pop("do"), step) for step in data["steps"]]
+            steps = [*map(TraceStep.of, data["steps"])]
             version, batch = data["version"], data["batch"]
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ScheduleError(
@@ -282,7 +313,7 @@ class Schedule(Nest):
                 f"from_json: field 'batch': expected null, got {batch!r}; schedules are for any "
                 "number of rows, so write null"
             )
-        return _replay(start, steps)
+        return start.take_steps(steps)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._key() == other._key()
@@ -308,13 +339,3 @@ def _mark(sch: Schedule, marks: Marks) -> Schedule:
 def _find_depth(loop: Loop) -> tuple[int, bool]:
     """Return what sorts loops over the same, outermost first; a loop of one iteration is last."""
     return (-loop.step if isinstance(loop.step, int) else -sys.maxsize), loop.count == 1
-
-
-def _replay(sch: Schedule, steps: list[TraceStep]) -> Schedule:
-    start = sch.fresh()
-    for step in steps:
-        if not isinstance(step.do, str) or step.do not in DIRECTIVES:
-            known = ", ".join(sorted(DIRECTIVES))
-            raise ScheduleError(f"schedule: no directive {step.do!r} (have: {known})")
-        start = DIRECTIVES[step.do].apply(start, step.arguments)
-    return start
