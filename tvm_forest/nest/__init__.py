@@ -283,7 +283,9 @@ class Nest:
     layout: str = field(default="", kw_only=True)
     nest: Loop = field(default=None, kw_only=True)  # type: ignore[assignment]
     guards: tuple[Guard, ...] = field(default=(), kw_only=True)
-    replaced: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), kw_only=True)
+    replaced: tuple[tuple[str, tuple[str, ...]], ...] = field(
+        default=(), kw_only=True, compare=False
+    )
 
     @property
     def round_size(self) -> int:

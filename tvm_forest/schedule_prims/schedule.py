@@ -10,11 +10,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
 
 from .. import layouts
 from ..errors import ScheduleError
-from ..nest import Guard, Loop, Nest, Share, find_paths, make_chain, replace_loop
+from ..nest import Loop, Nest, Share, find_paths, make_chain, replace_loop
 from ..nest.marks import MARKS, Marks, marks_of, name_arguments
 from ..nest.problems import Problem, does_each_once, list_problems
 from . import devices, fission, loops, memory, model, reductions, regions, walks
@@ -25,7 +24,7 @@ ROOT = ""
 """Name of the loop around all others, which nobody sees."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Schedule(Nest):
     """A nest of loops over rows, classes and trees.
 
@@ -49,13 +48,13 @@ class Schedule(Nest):
     """
 
     target: str | None = None
-    depths: tuple[int, ...] | None = None
+    depths: tuple[int, ...] | None = field(default=None, compare=False)
     layout: str = field(default=layouts.PADDED, kw_only=True)
     types: tuple[tuple[str, str], ...] = ()
     rewrites: tuple[TraceStep, ...] = ()
-    hops: tuple[int, ...] | None = ()
-    likely: tuple[int, ...] | None = None
-    steps: tuple[TraceStep, ...] = ()
+    hops: tuple[int, ...] | None = field(default=(), compare=False)
+    likely: tuple[int, ...] | None = field(default=None, compare=False)
+    steps: tuple[TraceStep, ...] = field(default=(), compare=False)
 
     # -- the language -----------------------------------------------------------------------------
 
@@ -166,15 +165,6 @@ class Schedule(Nest):
         """Return this schedule with others, in order, in the place of a loop and its inside."""
         return replace(self, nest=replace_loop(self.nest, name, new)[0])
 
-    def take_nest(self, nest: Loop, guards: tuple[Guard, ...]) -> Schedule:
-        """Return this schedule with the loops of a function, of which nothing is said yet.
-
-        Args:
-            nest: the loops, inside the root.
-            guards: of partial tiles.
-        """
-        return replace(self, nest=nest, guards=guards, replaced=(), hops=None, likely=None)
-
     def check_nest(self) -> None:
         """Refuse loops of a function that no directive would give.
 
@@ -206,7 +196,7 @@ class Schedule(Nest):
         return replace(_mark(new, marks), steps=self.steps)
 
     def retell(self) -> Schedule:
-        """Return a schedule whose directives make the loops of this one, which `take_nest` took.
+        """Return a schedule whose directives make the loops of this one, which a function has.
 
         Of loops over the same, that with the larger step is the outer one of a `tile`, wherever the
         nest has it; a loop that was not split keeps the name that it has without directives:
@@ -314,17 +304,6 @@ class Schedule(Nest):
                 "number of rows, so write null"
             )
         return start.take_steps(steps)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schedule) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[Any, ...]:
-        size = (self.trees, self.classes, self.vectors, self.target)
-        rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
-        return (*size, self.layout, self.types, rewrites, self.nest, self.guards)
 
 
 def _mark(sch: Schedule, marks: Marks) -> Schedule:

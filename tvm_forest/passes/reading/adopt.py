@@ -28,7 +28,7 @@ from .computation import (
     sort_axes,
     take_computation,
 )
-from .read_nest import find_nest, make_loop_error
+from .read_nest import find_schedules, make_loop_error
 
 BLOCKS = {WALK_BLOCK, INIT, UPDATE, FINISH_BLOCK}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
@@ -125,9 +125,9 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
     Raises:
         ScheduleError: the function is of no model, or its loops are those of no schedule.
     """
-    found = find_nest(func, read_model_facts(func))
-    found.chain.check_nest()
-    return found.to_schedule()
+    chain, sch = find_schedules(func, read_model_facts(func))
+    chain.check_nest()
+    return sch
 
 
 def computes(func: tirx.PrimFunc, canonical: tirx.PrimFunc) -> bool:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
@@ -47,40 +47,19 @@ DIRECTIVES_OF_LOOPS = {*DIRECTIVES} - {*OF_MODEL} | {"know_depths"}
 _ROOT = Loop(ROOT, "batch", 0, 1, 1)
 
 
-@dataclass(frozen=True)
-class FoundNest:
-    """What is read off a function.
+def find_schedules(func: tirx.PrimFunc, model: ModelFacts) -> tuple[Schedule, Schedule]:
+    """Return the schedule of the loops of a function, and what annotations make of that.
 
-    Attributes:
-        chain: its loops, of which nothing is said.
-        steps: the directives by which WriteNest makes others of some of them.
-        marks: what is said of the loops, by their names.
-    """
-
-    chain: Schedule
-    steps: list[TraceStep] = field(default_factory=list)
-    marks: dict[str, Told] = field(default_factory=dict)
-
-    def to_schedule(self) -> Schedule:
-        """Return the schedule that all of it makes.
-
-        Raises:
-            ScheduleError: a directive refuses something.
-        """
-        return self.chain.with_annotations(self.steps, self.marks)
-
-
-def find_nest(func: tirx.PrimFunc, model: ModelFacts) -> FoundNest:
-    """Return what a function says of its loops if they have names; without names there are none.
+    Loops without names are not those of a schedule, so there are none.
 
     Raises:
-        ScheduleError: an annotation is unknown, or loops are not those of a nest.
+        ScheduleError: loops are not those of a nest, or a directive refuses an annotation.
     """
     steps = map(TraceStep.of, model.steps)
     sch = Schedule(model.trees, model.classes, vectors=model.vectors).take_steps(steps)
     walk = find_walk_block(func)
     if walk is None or not any(map(name_of, walk.around)):
-        return FoundNest(sch.take_nest(_ROOT, ()))
+        return (replace(sch, nest=_ROOT),) * 2
     return _Reader(walk, model, func.params[0].shape[0]).read(sch)
 
 
@@ -88,12 +67,11 @@ def read_nest(func: tirx.PrimFunc) -> NestFacts:
     """Return the facts of a function.
 
     Raises:
-        ScheduleError: see `find_nest`.
+        ScheduleError: see `find_schedules`.
     """
     model = read_model_facts(func)
-    found = find_nest(func, model)
-    sch = found.to_schedule()
-    replaced = {name: found.chain[name] for name in find_copied(found.chain, sch)}
+    chain, sch = find_schedules(func, model)
+    replaced = {name: chain[name] for name in find_copied(chain, sch)}
     return NestFacts(sch, find_walk_forms(sch, model.depths), replaced, model)
 
 
@@ -130,8 +108,8 @@ class _Reader:
     n: Any
     analyzer: sym.Analyzer = field(default_factory=sym.Analyzer)
 
-    def read(self, sch: Schedule) -> FoundNest:
-        """Read all loops, and put them in the place of those of a schedule."""
+    def read(self, sch: Schedule) -> tuple[Schedule, Schedule]:
+        """Put all loops in the place of those of a schedule; see `find_schedules`."""
         factors, steps = self._find_factors(), list[TraceStep]()
         facts, marks = dict[Any, Loop](), dict[str, Told]()
         for loop in self.walk.around:
@@ -142,7 +120,8 @@ class _Reader:
             marks[fact.name] = {key.removeprefix(PREFIX): x for key, x in said.items()}
             marks[fact.name] |= {KINDS[loop.kind]: 1} if loop.kind in KINDS else {}
         nest, guards = make_chain([_ROOT, *facts.values()]), tuple(self._read_guards(facts))
-        return FoundNest(sch.take_nest(nest, guards), steps, marks)
+        chain = replace(sch, nest=nest, guards=guards, hops=None, likely=None)
+        return chain, chain.with_annotations(steps, marks)
 
     def _read_notes(self, loop: tirx.For) -> dict[str, Any]:
         """Return the annotations of a loop that are ours."""
