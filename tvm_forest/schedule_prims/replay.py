@@ -56,12 +56,12 @@ def replay(tir: s_tir.Schedule, sch: Schedule) -> None:
         marks = {} if name in copied else marks_of(sch[name])
         if fact.count == 1:
             marks["kind"] = [fact.kind, fact.step]
-        for primitive in [tir.unroll, *([tir.parallel] if fact.kind != "tree" else [])]:
-            if marks.pop(primitive.__name__, None):  # S-TIR sees a reduction in trees
-                primitive(loop)
         tir.annotate(loop, NAME, name)
         for word, value in marks.items():
-            tir.annotate(loop, PREFIX + word, value)
+            if word == "unroll" or (word == "parallel" and fact.kind != "tree"):  # a reduction
+                getattr(tir, word)(loop)
+            else:
+                tir.annotate(loop, PREFIX + word, value)
     if copied:
         told = [x for x in told if x.get("index") in copied or x.get("index") not in loops]
         tir.annotate(loops[copied[0]], STEPS, json.dumps(told))

@@ -293,16 +293,13 @@ class Schedule(Nest):
             raise ScheduleError(
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
             ) from None
-        if version != JSON_VERSION:
-            raise ScheduleError(
-                f"from_json: field 'version': expected {JSON_VERSION}, got {version!r}; "
-                "write the schedule again with this version of tvm_forest"
-            )
-        if batch is not None:
-            raise ScheduleError(
-                f"from_json: field 'batch': expected null, got {batch!r}; schedules are for any "
-                "number of rows, so write null"
-            )
+        for name, given, wanted, advice in (
+            ("version", version, JSON_VERSION, "write the schedule again with this tvm_forest"),
+            ("batch", batch, None, "schedules are for any number of rows, so write null"),
+        ):
+            if given != wanted:
+                what = f"expected {json.dumps(wanted)}, got {given!r}"
+                raise ScheduleError(f"from_json: field '{name}': {what}; {advice}")
         return start.take_steps(steps)
 
 
