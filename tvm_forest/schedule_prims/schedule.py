@@ -294,7 +294,7 @@ class Schedule(Nest):
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
             ) from None
         for name, given, wanted, advice in (
-            ("version", version, JSON_VERSION, "write the schedule again with this tvm_forest"),
+            ("version", version, JSON_VERSION, "write it again with this version of tvm_forest"),
             ("batch", batch, None, "schedules are for any number of rows, so write null"),
         ):
             if given != wanted:
