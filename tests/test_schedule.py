@@ -263,7 +263,7 @@ REFUSALS = [
     Refusal(
         CPU,
         lambda s: s.parallel("b1"),
-        "parallel: argument 'index': 'b1' is already interleave 8; tile it before that",
+        "parallel: argument 'index': 'b1' is already interleave 8; choose another loop",
         "for b1 in",
     ),
     # interleave
@@ -277,7 +277,7 @@ REFUSALS = [
     Refusal(
         CPU,
         lambda s: s.interleave("b1", 4),
-        "interleave: argument 'index': 'b1' already has interleave 8; choose one of them",
+        "interleave: argument 'index': 'b1' is already interleave 8; choose another loop",
         "for b1 in",
     ),
     *(

@@ -222,14 +222,20 @@ def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
     raise Refusal(argument, f"no live index {name!r} (live: {live})")
 
 
+def find_unassigned(sch: Schedule, index: str) -> Loop:
+    """Return a loop of which no directive has said how its iterations run."""
+    loop = find_loop(sch, index)
+    if loop.is_assigned:
+        raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
+    return loop
+
+
 def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
     """Return a leaf loop of which no directive has said how its iterations run."""
-    loop = find_loop(sch, index)
+    loop = find_unassigned(sch, index)
     if find_leaf_loops(loop, sch.vectors) != (loop,):
         inside = f"contains '{loop.children[0].name}'"
         raise Refusal(loop, f"is not innermost ({inside}); choose the innermost loop")
-    if loop.is_assigned:
-        raise Refusal(loop, f"already has {loop.describe()}; choose one of them")
     return loop
 
 

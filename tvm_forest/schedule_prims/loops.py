@@ -17,6 +17,7 @@ from .directive import (
     check_new_names,
     directive,
     find_loop,
+    find_unassigned,
     is_whole,
     name_parts,
     offer_loops,
@@ -207,13 +208,9 @@ def parallel(sch: Schedule, index: str) -> Schedule:
         for b0 in (0, n, 64)   -->   parallel b0 in (0, n, 64)
           S                            S
     """
-    loop = find_loop(sch, index)
+    loop = find_unassigned(sch, index)
     if sch.target == "gpu":
         raise Refusal(loop, "cannot use CPU threads on a GPU; use gpu_dimension")
-    if loop.parallel:
-        raise Refusal(loop, "is already parallel; leave this step out")
-    if loop.is_assigned:
-        raise Refusal(loop, f"is already {loop.describe()}; tile it before that")
     return sch.with_loop(index, replace(loop, parallel=True))
 
 
@@ -238,12 +235,10 @@ def unroll(sch: Schedule, index: str) -> Schedule:
         for t1 in (0, 4, 1)   -->   for t1 in (0, 4, 1)    # unroll
           S                           S
     """
-    loop = find_loop(sch, index)
+    loop = find_unassigned(sch, index)
     if loop.count is None:
         what = f"cannot unroll '{index}' with a symbolic number of iterations"
         raise Refusal("index", f"{what}; tile it and unroll the inner loop")
     if loop.count > MAX_UNROLLED:
         raise Refusal("index", f"{loop.count} iterations exceed {MAX_UNROLLED}; tile first")
-    if loop.is_assigned:
-        raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
     return sch.with_loop(index, replace(loop, unroll=True))

@@ -81,7 +81,7 @@ class Schedule(Nest):
     ordered_reduce = reductions.ordered_reduce
     gpu_dimension = devices.gpu_dimension
     cooperate = devices.cooperate
-    shared_reduce = devices.shared_reduce
+    shared_reduce = reductions.shared_reduce
 
     # -- making -----------------------------------------------------------------------------------
 
