@@ -35,7 +35,7 @@ from .passes.nest_facts import NestFacts
 from .passes.reading.adopt import adopt_loops, computes, read_schedule
 from .passes.reading.computation import with_seal
 from .passes.reading.read_nest import read_nest
-from .passes.stages import keep_stage, keep_stages, run_passes
+from .passes.stages import SCHEDULE, Stages
 from .runtime import Library
 from .runtime.results import OF_LEAVES, OUTPUTS, SUMS
 from .schedule import Schedule
@@ -139,9 +139,10 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
     request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS)
     if target.on_gpu:  # for a CPU, schedules for GPUs can be looked at as well
         request.check_machine()
-    with keep_stages() as stages:
+    stages, here = Stages(), tvm.transform.PassContext.current()
+    with tvm.transform.PassContext(here.opt_level, config=here.config, instruments=[stages]):
         lowered = lower_request(request, lay_out(request))
-    modules = {name: tvm.IRModule(functions) for name, functions in stages.items()}
+    modules = {name: tvm.IRModule(functions) for name, functions in stages.functions.items()}
     return replace(lowered, stages=modules)
 
 
@@ -320,17 +321,18 @@ def lower_scheduled(
     abilities = None if target.on_gpu else cpu.abilities(machine)
     shared_bytes = target.shared_bytes if target.on_gpu else None
     scheduled = scheduled.with_attr(SYMBOL, name)
-    keep_stage("schedule", tvm.IRModule({name: scheduled}))
+    tvm.transform.Sequential([SCHEDULE])(tvm.IRModule({name: scheduled}))
     facts, functions = read_nest(scheduled), dict[str, tirx.PrimFunc]()
     for suffix, (variant, own_facts) in _variants(scheduled, facts).items():
         own = name + suffix
         mod = tvm.IRModule({own: variant.with_attr(SYMBOL, own)})
         steps = pipeline(own_facts, abilities, shared_bytes).passes
-        mod = run_passes([tirx.transform.BindTarget(machine), *steps], mod)
+        mod = tvm.transform.Sequential([tirx.transform.BindTarget(machine), *steps])(mod)
         functions[own] = mod[own].with_attr(MODEL, facts.model.n_arguments)
     if list(functions) == [name + PARALLEL]:
         alone = functions[name + PARALLEL].with_attr(TWIN, name)
-        mod = run_passes([AddTwins(facts)], tvm.IRModule({name + PARALLEL: alone}))
+        mod = tvm.IRModule({name + PARALLEL: alone})
+        mod = tvm.transform.Sequential([AddTwins(facts)])(mod)
         functions = {own: mod[own] for own in (name, name + PARALLEL)}
     return functions
 

@@ -165,10 +165,7 @@ def name_parts(loop: Loop, *endings: str) -> list[str]:
 
 
 def directive(
-    choices: Choices = lambda sch: iter(()),
-    onto_tir: Callable[..., None] | None = None,
-    onto_forest: Callable[..., Forest] | None = None,
-    check_new: Callable[..., None] = lambda **arguments: None,
+    choices: Choices = lambda sch: iter(()), **more: Callable[..., Any]
 ) -> Callable[[Method[P]], Method[P]]:
     """Make a function a directive, see `Directive`; gives the method that `Schedule` lists.
 
@@ -176,7 +173,7 @@ def directive(
     """
 
     def register(rewrite: Method[P]) -> Method[P]:
-        entry = Directive(rewrite.__name__, rewrite, choices, onto_tir, onto_forest, check_new)
+        entry = Directive(rewrite.__name__, rewrite, choices, **more)
         DIRECTIVES[entry.name] = entry
 
         @functools.wraps(rewrite)
