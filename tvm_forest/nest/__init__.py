@@ -27,6 +27,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+Replaced = tuple[str, tuple[str, ...]]
+"""The name of a loop that is gone, and those of the loops in its place."""
+
 Kind = Literal["batch", "class", "tree"]
 OUTPUT_KINDS: tuple[Kind, ...] = ("batch", "class")
 
@@ -283,9 +286,7 @@ class Nest:
     layout: str = field(default="", kw_only=True)
     nest: Loop = field(default=None, kw_only=True)  # type: ignore[assignment]
     guards: tuple[Guard, ...] = field(default=(), kw_only=True)
-    replaced: tuple[tuple[str, tuple[str, ...]], ...] = field(
-        default=(), kw_only=True, compare=False
-    )
+    replaced: tuple[Replaced, ...] = field(default=(), kw_only=True, compare=False)
 
     @property
     def round_size(self) -> int:

@@ -126,7 +126,6 @@ def shape_contributions(forest: Forest, values: Array) -> Array:
 class ContributionMethods:
     """The methods of a predictor that give SHAP values."""
 
-    forest: Forest
     n_jobs: int | None
     _functions: Functions
     _part: Any

@@ -15,7 +15,7 @@ from .. import layouts
 from ..errors import ScheduleError
 from ..nest import Loop, Nest, Share, find_paths, make_chain, replace_loop
 from ..nest.marks import MARKS, Marks, marks_of, name_arguments
-from ..nest.problems import Problem, does_each_once, list_problems
+from ..nest.problems import Problem, list_problems
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole, make_error
 
@@ -164,19 +164,6 @@ class Schedule(Nest):
     def with_loop(self, name: str, *new: Loop) -> Schedule:
         """Return this schedule with others, in order, in the place of a loop and its inside."""
         return replace(self, nest=replace_loop(self.nest, name, new)[0])
-
-    def check_nest(self) -> None:
-        """Refuse loops of a function that no directive would give.
-
-        Raises:
-            ScheduleError: as said.
-        """
-        problem = self.problem()
-        if problem is not None:
-            raise make_error(self, "build", f"argument 'schedule': {problem}", problem.loop)
-        if not does_each_once(self):
-            what = "its loops leave out rows, classes or trees, or do them twice; change them by"
-            raise make_error(self, "build", f"argument 'schedule': {what} TVM's primitives only")
 
     def with_annotations(self, steps: Iterable[TraceStep], marks: Marks) -> Schedule:
         """Return this schedule with what annotations say of its loops, as directives would say it.

@@ -93,14 +93,12 @@ def outline(
     """
     params, arguments, declared = [], [], []
     for var in tirx.analysis.undefined_vars(body, []):
+        param = argument = var
         if hasattr(var, "data"):  # a buffer
-            address = tirx.Var(f"{var.name}_address", var.data.ty)
-            declared.append(tirx.DeclBuffer(var, data=address))
-            params.append(address)
-            arguments.append(var.data)
-        else:
-            params.append(var)
-            arguments.append(var)
+            param, argument = tirx.Var(f"{var.name}_address", var.data.ty), var.data
+            declared.append(tirx.DeclBuffer(var, data=param))
+        params.append(param)
+        arguments.append(argument)
     body = tirx.AttrStmt(tirx.IntImm("int32", 0), INSIDE, tirx.IntImm("int32", 1), body)
     code = join_statements([*declared, body, tirx.Return(tirx.const(0, "int32"))])
     func = tirx.PrimFunc(params, code, INT).with_attr("target", target)

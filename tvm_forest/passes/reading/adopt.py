@@ -13,6 +13,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...errors import ScheduleError
+from ...nest.problems import does_each_once
+from ...schedule_prims.directive import make_error
 from ...schedule_prims.replay import FINISH_BLOCK, NAME, PREFIX, WALK_BLOCK
 from ...schedule_prims.schedule import Schedule
 from ...tir_gen import ir
@@ -126,7 +128,12 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
         ScheduleError: the function is of no model, or its loops are those of no schedule.
     """
     chain, sch = find_schedules(func, read_model_facts(func))
-    chain.check_nest()
+    problem = chain.problem()
+    if problem is not None:
+        raise make_error(chain, "build", f"argument 'schedule': {problem}", problem.loop)
+    if not does_each_once(chain):
+        what = "its loops leave out rows, classes or trees, or do them twice; change them by"
+        raise make_error(chain, "build", f"argument 'schedule': {what} TVM's primitives only")
     return sch
 
 

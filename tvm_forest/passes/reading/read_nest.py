@@ -84,8 +84,7 @@ class ForgetNest:
 
         def forget(loop: tirx.For) -> tirx.For:
             kept = {k: x for k, x in loop.annotations.items() if k == NAME or k not in KNOWN}
-            changed = len(kept) < len(loop.annotations)
-            return ir.change_loop(loop, annotations=kept) if changed else loop
+            return ir.change_loop(loop, annotations=kept)
 
         body = ir.rewrite_loops(func.body, forget)
         kept = {str(k): x for k, x in func.attrs.items() if k not in (FOREST, LAYOUT, SEAL)}
