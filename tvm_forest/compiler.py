@@ -348,10 +348,9 @@ def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tuple[tirx.Pri
         return {"": (func, facts)}
     alone = facts.on_one_thread()
     reduces = any(loop.reduce not in (None, "shared") for loop in facts.nest.loops())
-    ordered = adds_in_order(facts.nest.nest)
-    if ordered and not adds_in_order(alone.nest.nest) and not facts.model.is_sorted:
-        return {PARALLEL: (func, facts)}
-    if all(loop.kind == "batch" for loop in parallel) and not reduces:
+    of_rows = all(loop.kind == "batch" for loop in parallel) and not reduces
+    keeps_order = adds_in_order(facts.nest.nest) and not facts.model.is_sorted
+    if of_rows or (keeps_order and not adds_in_order(alone.nest.nest)):
         return {PARALLEL: (func, facts)}
     return {"": (make_serial(func), alone), PARALLEL: (func, facts)}
 

@@ -56,11 +56,8 @@ class RoundCache:
         if span is None:
             return whole
         with self._lock:
-            part = self._parts.pop(span, None)
-            if part is None:
-                part = _silence_others(whole, span)
-            if part is None:
-                part = _build(whole, take_rounds(whole.forest, *span))
+            part = self._parts.pop(span, None) or _silence_others(whole, span)
+            part = part or _build(whole, take_rounds(whole.forest, *span))
             self._parts[span] = part
             for oldest in list(self._parts)[:-MAX_PARTS]:
                 del self._parts[oldest]

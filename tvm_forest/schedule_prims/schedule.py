@@ -89,10 +89,8 @@ class Schedule(Nest):
         for name, least in (("trees", 0), ("classes", 1)):
             value = getattr(self, name)
             if not is_whole(value, least):
-                raise ScheduleError(
-                    f"schedule: argument '{name}': {value!r} is no count; "
-                    f"give an integer >= {least}"
-                )
+                what = f"{value!r} is no count; give an integer >= {least}"
+                raise ScheduleError(f"schedule: argument '{name}': {what}")
         if self.hops == ():
             object.__setattr__(self, "hops", self.depths)
         if self.nest is None:
