@@ -330,9 +330,8 @@ def lower_scheduled(
         mod = tvm.transform.Sequential([tirx.transform.BindTarget(machine), *steps])(mod)
         functions[own] = mod[own].with_attr(MODEL, facts.model.n_arguments)
     if list(functions) == [name + PARALLEL]:
-        alone = functions[name + PARALLEL].with_attr(TWIN, name)
-        mod = tvm.IRModule({name + PARALLEL: alone})
-        mod = tvm.transform.Sequential([AddTwins(facts)])(mod)
+        alone = tvm.IRModule({name + PARALLEL: functions[name + PARALLEL].with_attr(TWIN, name)})
+        mod = tvm.transform.Sequential([AddTwins(facts)])(alone)
         functions = {own: mod[own] for own in (name, name + PARALLEL)}
     return functions
 
