@@ -27,10 +27,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-Replaced = tuple[str, tuple[str, ...]]
-"""The name of a loop that is gone, and those of the loops in its place."""
-
 Kind = Literal["batch", "class", "tree"]
+Replaced = tuple[str, tuple[str, ...]]
 OUTPUT_KINDS: tuple[Kind, ...] = ("batch", "class")
 
 
