@@ -15,7 +15,8 @@ the least of all times is told, since other work on the machine only adds to the
     first row                     its first prediction
     find                          a build of the very model again, all of it found in the cache
     swap from ...                 all of it: a build of a model whose kind the cache knows, and its
-                                  first prediction
+                                  first prediction; as in a service, the one before predicts until
+                                  then
     of a known kind               how many of the models that is
 
 Every model predicts what its library does, to the bit, or nothing is told.
@@ -185,15 +186,16 @@ def swap(laps: Laps, first: Trained, others: list[Trained], times: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         os.environ[VARIABLE] = folder
-        build(next(iter(first.sources.values())))
+        running = build(next(iter(first.sources.values())))
         for trained in others:
             known = os.listdir(folder)
-            check(build(next(iter(trained.sources.values()))), trained)
+            running = build(next(iter(trained.sources.values())))
+            check(running, trained)
             if len(os.listdir(folder)) > len(known):  # it was compiled
                 continue
             laps.least["of a known kind"] += 1
             for name, source in (x for x in trained.sources.items() for _ in range(times)):
-                laps.time(f"swap from {name}", lambda source=source: build(source))
+                running = laps.time(f"swap from {name}", lambda source=source: build(source))
 
 
 def measure(kind: Kind, times: int) -> dict[str, float]:

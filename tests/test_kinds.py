@@ -5,6 +5,7 @@ As a program, `python tests/test_kinds.py 2000` compares as many pairs of models
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 import sys
@@ -198,6 +199,32 @@ def test_a_model_that_is_trained_again_is_not_lowered(
                 assert np.array_equal(
                     predictor.apply(rows), forest.predict_reference(rows, "apply")
                 )
+
+
+def test_code_that_a_predictor_runs_is_not_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    first = tvm_forest.build(train(0))
+    forest = tvm_forest.load(train(1))
+    rows, loaded = hard_rows(forest, 300), compiling.load_kept
+    monkeypatch.setattr(compiling, "load_kept", None)
+    second = tvm_forest.build(forest)
+    del first
+    gc.collect()
+    third = tvm_forest.build(train(2))  # of what the second one runs
+    assert np.array_equal(second.predict_margin(rows), forest.predict_reference(rows)[:, 0])
+    keys = [code.key for code in third.libraries]
+    del second, third
+    gc.collect()
+    asked = list[str]()
+    monkeypatch.setattr(
+        compiling,
+        "load_kept",
+        lambda cache, key, target: asked.append(key) or loaded(cache, key, target),
+    )
+    found = tvm_forest.build(forest).predict_margin(rows)
+    assert asked == keys and np.array_equal(found, forest.predict_reference(rows)[:, 0])
 
 
 def test_a_kind_whose_code_is_gone_is_compiled_again(

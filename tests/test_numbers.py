@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tvm_forest.forest.structure.trees import _sort_floats
+from tvm_forest.forest.structure.distinct_tests import _sort_floats
 from tvm_forest.frontends.numbers import parse_numbers, to_array
 
 EDGES = (0.0, -0.0, 5e-324, -5e-324, 1e-45, -1.5, 1.5, np.inf, -np.inf, 3.4e38, 1 / 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,7 @@ from tvm_forest.search.strategies import (
     search_guided,
     select_fastest,
 )
+from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target
 
 MODEL = drawn_forest(20, 5)
@@ -71,6 +73,38 @@ def walk(strategy: str, where: Space, times: Times, most: int = 10**6, seed: int
     except StopSearch:
         assert len(asked) == most
     return asked
+
+
+# -- models that are trained again ----------------------------------------------------------------
+
+
+def test_a_model_keeps_the_schedules_of_one_that_is_like_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heuristic, "_kept", deque())
+    work = Workload.of(MODEL, VBMI)
+    first = heuristic.keep_or_choose(work)
+    assert first == heuristic.default_schedules(MODEL, VBMI)
+    moved = replace(MODEL, threshold=MODEL.threshold * 2, leaf_value=MODEL.leaf_value + 1)
+    others = (MANY_TREES, CLASSES, drawn_forest(20, 6), drawn_forest(20, 5, n_features=5))
+    with monkeypatch.context() as patched:
+        patched.setattr(heuristic, "price_spaces", None)
+        assert heuristic.keep_or_choose(Workload.of(moved, VBMI)) == first
+    for forest, target in [*((x, VBMI) for x in others), (MODEL, OLD)]:
+        chosen = heuristic.default_schedules(forest, target)
+        assert heuristic.keep_or_choose(Workload.of(forest, target)) == chosen
+
+
+def test_schedules_are_chosen_where_a_directive_refuses_those_of_a_model_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heuristic, "_kept", deque())
+    first = heuristic.keep_or_choose(Workload.of(MODEL, VBMI))
+    choices = heuristic._kept[0].choices
+    refused = choices[1].point._replace(layout="of nobody")
+    choices[1] = choices[1]._replace(point=refused)
+    assert space_of(MODEL, VBMI, 1).schedule(refused) is None
+    assert heuristic.keep_or_choose(Workload.of(MODEL, VBMI)) == first
 
 
 # -- the space of CPUs ----------------------------------------------------------------------------
@@ -149,7 +183,7 @@ def test_large_trees_stay_out_of_layouts_that_cannot_hold_them_and_may_be_fetche
     assert not any(p.hops == "depth" for p in points if p.tile == 1)
     assert not any(p.cache for p in points)
     monkeypatch.setattr(workload, "MAX_SMALL_TREE_NODES", 1)
-    streams = [p for p in where.points() if p.cache == "stream"]
+    streams = [p for p in space(4096, DEEP).points() if p.cache == "stream"]
     assert {(p.layout, p.order) for p in streams} == {("packed", "rows"), ("ranked", "rows")}
 
 

@@ -69,7 +69,8 @@ class Forest(Trees, InputMeaning, OutputMeaning):
     @cached_property
     def identity(self) -> str:
         """Hex digest of all fields."""
-        return self.digest(ROLES)
+        others = self.digest(x for x in ROLES if x not in SIGNED)
+        return hashlib.sha256(f"{self.signature} {others}".encode()).hexdigest()
 
     def digest(self, names: Iterable[str]) -> str:
         """Return the hex digest of some fields."""
@@ -115,7 +116,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         One for each feature and default side that is compared with thresholds, and one for each
         feature of which membership columns are made.
         """
-        compared = np.searchsorted(self.cut_columns[0], 2 * self.row_width)
+        compared = np.searchsorted(self.distinct_tests.keys, 2 * self.row_width)
         return int(compared) + len(self.set_counts)
 
     # -- rows -------------------------------------------------------------------------------------

@@ -77,8 +77,8 @@ def drop_unreachable(sizes: Array, nodes: Nodes) -> tuple[Array, Nodes]:
         nodes: arrays over the nodes, all of which lose the same entries.
 
     Returns:
-        Sizes and arrays without those nodes; with all where a child lies outside of its tree, which
-        is for `Forest` to refuse.
+        Sizes and arrays without those nodes; with all where a child lies outside of its tree or has
+        two parents, which is for `Forest` to refuse.
     """
     offset = np.append(0, np.cumsum(sizes))
     inner = nodes["left"] != LEAF
@@ -87,9 +87,9 @@ def drop_unreachable(sizes: Array, nodes: Nodes) -> tuple[Array, Nodes]:
     size = np.repeat(sizes, sizes)
     if np.any(inner & ((left < 1) | (left >= size) | (right < 1) | (right >= size))):
         return sizes, nodes
-    keep = node_depths(offset, left, right) >= 0
-    if keep.all():
+    if 2 * np.count_nonzero(inner) == len(inner) - len(sizes):  # all but roots are children
         return sizes, nodes
+    keep = node_depths(offset, left, right) >= 0
     start, place = np.repeat(offset[:-1], sizes)[keep], np.append(0, np.cumsum(keep))
     nodes = {name: values[keep] for name, values in nodes.items()}
     for name in ("left", "right"):

@@ -8,7 +8,7 @@ needs nothing else to call it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from ..runtime import Library
 
 
-class CodeOf(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class CodeOf:
     """A library, and which functions of a model it has.
 
     Attributes:
@@ -47,11 +48,13 @@ class CodeOf(NamedTuple):
         symbols: that name, by the name that the function has in the model: code for another model
             of its kind may have been compiled for batches of other sizes.
         key: of the library in the cache of code; "" if it is not there.
+        kinds: the same names by the kinds of the functions, as far as these are known.
     """
 
     library: Library
     symbols: dict[str, str]
     key: str = ""
+    kinds: dict[str, str] = field(default_factory=dict)
 
 
 class Compiled(NamedTuple):

@@ -16,6 +16,7 @@ models of one kind have the same lowered functions, and code asks a forest for n
 
 from __future__ import annotations
 
+import functools
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -49,7 +50,7 @@ def describe_kind(laid: LaidFunction) -> str:
         "divisors": forest.trees_of_class if forest.aggregate == "average" else None,
         "columns": forest.n_trees if laid.output in OF_LEAVES else None,
         "layout": _describe_value(laid.packed.layout),
-        "arrays": [(str(x.dtype), x.ndim, x.shape[1:]) for x in laid.arguments],
+        "arrays": [(x.dtype.str, x.ndim, x.shape[1:]) for x in laid.arguments],
     }
     return repr(said)
 
@@ -69,9 +70,17 @@ def _describe_value(value: Any) -> Any:
     said = getattr(value, "kind", None)
     if said is not None:  # what holds more than code depends on
         return (type(value).__qualname__, _describe_value(said))
-    if is_dataclass(value):
-        about = {x.name: _describe_value(getattr(value, x.name)) for x in fields(value)}
-        return (type(value).__module__, type(value).__qualname__, about)
     if isinstance(value, tuple):
         return [_describe_value(x) for x in value]
-    return value
+    kind: Any = type(value)
+    names = _list_fields(kind)
+    if names is None:
+        return value
+    about = {name: _describe_value(getattr(value, name)) for name in names}
+    return (type(value).__module__, type(value).__qualname__, about)
+
+
+@functools.cache
+def _list_fields(kind: Any) -> list[str] | None:
+    """Return the names of the fields of a dataclass; None of other classes."""
+    return [x.name for x in fields(kind)] if is_dataclass(kind) else None

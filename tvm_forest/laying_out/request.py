@@ -99,7 +99,8 @@ class BuildRequest:
 
     def settled(self) -> BuildRequest:
         """Return the same request without the model as it was given, which need not stay."""
-        return replace(self, origin=self.forest, known_signature=self.signature)
+        known = "" if self.origin is self.forest else self.signature
+        return replace(self, origin=self.forest, known_signature=known or self.known_signature)
 
     def with_outputs(self, *outputs: Output) -> BuildRequest:
         """Return the same request for other outputs."""

@@ -64,7 +64,7 @@ def find_occupants(
     Args:
         forest: the model.
         size: E, elements of the layout.
-        place: tree and slot, int64 each -> element.
+        place: tree (T, 1) and slot (S,), int64 each -> element (T, S).
         trees: int64, the trees; None for all.
         depths: (T,), the last level of each; None for the depth of the tree, which is the least.
 
@@ -74,16 +74,16 @@ def find_occupants(
     """
     node_at, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
     steps, depths = find_steps(forest), forest.depths if depths is None else depths
-    tree = np.arange(forest.n_trees) if trees is None else trees
-    node, slot, level = forest.tree_offset[tree], np.zeros(len(tree), np.int64), 0
+    tree = (np.arange(forest.n_trees) if trees is None else trees)[:, None]
+    node, level = forest.tree_offset[tree], 0
     while node.size:
-        last, put = depths[tree] == level, place(tree, slot)
-        node_at[put], ends[put] = node, last
+        width = 1 << level
+        put, last = place(tree, np.arange(width - 1, 2 * width - 1)), depths[tree[:, 0]] == level
+        node_at[put] = node
         if last.any():
-            node, tree, slot = node[~last], tree[~last], slot[~last]
-        node = np.concatenate([step[node] for step in steps])
-        tree = np.concatenate([tree, tree])
-        slot = np.concatenate([2 * slot + 1, 2 * slot + 2])
+            ends[put[last]] = True
+            node, tree = node[~last], tree[~last]
+        node = np.stack([step[node] for step in steps], axis=2).reshape(len(tree), 2 * width)
         level += 1
     return node_at, ends
 

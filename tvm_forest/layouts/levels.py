@@ -113,7 +113,8 @@ class LevelsLayout(Layout):
         base = forest.tree_offset[forest.node_tree[inner]]
         children = [place[base + side[inner]] for side in (forest.left, forest.right)]
         sides = np.where(forest.is_leaf[inner], 0, np.array(children))
-        fields = [ranked.rank[inner], ranked.column[inner], *sides]
+        bytes_ = (x.astype(np.uint8) for x in (ranked.codes, ranked.tests.column))
+        fields = [*(ranked.tests.spread(x)[inner] for x in bytes_), *sides]
         floats = forest.leaf_value.dtype == np.float32
         table = next(x for x in TABLE_SIZES if x >= leaves.max(initial=1)) if floats else 0
         arrays: dict[str, Array] = {
@@ -196,8 +197,9 @@ def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Arr
 
 def _group_nodes(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]:
     """Sort nodes by their group; returns them, and where each group begins."""
-    order = nodes[np.argsort(group[nodes], kind="stable")]
-    count = np.bincount(group[nodes], minlength=groups)
+    own = group[nodes].astype(np.min_scalar_type(groups))  # sorted much faster
+    order = nodes[np.argsort(own, kind="stable")]
+    count = np.bincount(own, minlength=groups)
     return order, np.cumsum(count) - count
 
 

@@ -117,8 +117,9 @@ class OctetsLayout(Layout):
         trees = trees.reshape(octets, TREES, classes).swapaxes(1, 2)
         levels = _fill_levels(forest, trees.ravel(), depth)
         fields = np.zeros((2, forest.n_nodes + 1), np.uint8)
-        inner = np.flatnonzero(~forest.is_leaf)
-        fields[:, inner] = ranked.column[inner], ranked.rank[inner] + (forest.comparison == "<=")
+        codes = ranked.codes + (forest.comparison == "<=")
+        for field, values in zip(fields, (ranked.tests.column, codes), strict=True):
+            field[:-1] = ranked.tests.spread(values.astype(np.uint8))
         first = first_levels(depth)
         tiers = [levels[:first]]
         tiers += [levels[at : at + TILE_LEVELS] for at in range(first, depth, TILE_LEVELS)]

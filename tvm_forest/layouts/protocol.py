@@ -14,6 +14,7 @@ refuses, for all of them in one place, the forests that they do not hold.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -271,7 +272,11 @@ class Layout(ABC):
 
 def read_specs(arrays: Mapping[str, Array]) -> tuple[BufferSpec, ...]:
     """Return the specs of the buffers that hold these arrays."""
-    return tuple(BufferSpec(name, str(x.dtype), x.shape) for name, x in arrays.items())
+    return tuple(BufferSpec(name, _name_dtype(x.dtype), x.shape) for name, x in arrays.items())
+
+
+_name_dtype = functools.cache(str)
+"""The name of a dtype, which numpy makes anew each time."""
 
 
 LAYOUTS: dict[str, type[Layout]] = {}

@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 
 Kind = Literal["batch", "class", "tree"]
-Replaced = tuple[str, tuple[str, ...]]
 OUTPUT_KINDS: tuple[Kind, ...] = ("batch", "class")
 
 
@@ -284,7 +283,7 @@ class Nest:
     layout: str = field(default="", kw_only=True)
     nest: Loop = field(default=None, kw_only=True)  # type: ignore[assignment]
     guards: tuple[Guard, ...] = field(default=(), kw_only=True)
-    replaced: tuple[Replaced, ...] = field(default=(), kw_only=True, compare=False)
+    replaced: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), kw_only=True)
 
     @property
     def round_size(self) -> int:
@@ -293,13 +292,14 @@ class Nest:
 
     def runs_over_rounds(self, loop: Loop) -> bool:
         """Whether code serves any number of rounds: no loop that is cut, unrolled or shared."""
-        whole = Loop(loop.name, "tree", 0, -(-self.trees // self.round_size), 1)
-        guarded = any(loop.name in guard.loops for guard in self.guards)
-        shared = any(x.gpu or (x.parallel and x.kind == "tree") for x in self.loops())
+        if loop.kind != "tree" or loop.simdize not in (None, "octets") or loop.is_specialized:
+            return False
         told = ("children", "interleave", "simdize", "hops", "peel", "check", "cache")
         bare = replace(loop, **{name: getattr(Loop, name) for name in told})
-        alike = bare == whole and loop.simdize in (None, "octets")
-        return alike and not (guarded or shared or loop.is_specialized)
+        guarded = any(loop.name in guard.loops for guard in self.guards)
+        shared = any(x.gpu or (x.parallel and x.kind == "tree") for x in self.loops())
+        whole = Loop(loop.name, "tree", 0, -(-self.trees // self.round_size), 1)
+        return bare == whole and not (guarded or shared)
 
     def loops(self) -> tuple[Loop, ...]:
         """Return all live loops, outermost first."""

@@ -75,9 +75,8 @@ class NestFacts:
 
     def is_parallel(self, loop: tirx.Stmt) -> bool:
         """Return whether a loop is parallel or is to become so."""
-        return self.of(loop).parallel or (
-            isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
-        )
+        is_already = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
+        return is_already or self.of(loop).parallel
 
     def level(self, loop: tirx.Stmt) -> str:
         """Return where a GPU runs the iterations: "grid", "block", or "" for one by one."""

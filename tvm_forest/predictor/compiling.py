@@ -10,14 +10,17 @@ takes: BuildRequest; gives: Compiled.
 The first entry spares a process that knows the very model all that `compile_forest` does, and TVM's
 import; of a large model it has no arrays, and this process lays the model out. The second one is
 that of the functions of all models of a kind, see `laying_out/kinds.py`; what no model has needed
-so far is compiled. The code itself is kept by what it is made of, see `targets/kept_code.py`.
+so far is compiled. The code itself is kept by what it is made of, see `targets/kept_code.py`. What
+predictors of this process run is not read again for others of its kind.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
 
 from ..archive import Archive
 from ..code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources
@@ -29,6 +32,7 @@ from ..laying_out.request import BuildRequest
 from ..layouts.protocol import find
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks
+from ..runtime import Library
 from ..schedule_prims import Schedule
 from ..search.machines import own_file
 from ..target import Target
@@ -48,6 +52,9 @@ LOG = logging.getLogger(__name__)
 COLUMNS = "columns.npy"
 """Part of an entry with arrays that holds `Compiled.columns`."""
 
+_running = WeakValueDictionary[tuple[Path, str], CodeOf]()
+"""What predictors of this process run of the code of a folder, by the keys of kinds."""
+
 
 @is_waited_for
 @holds_off_forks
@@ -65,7 +72,7 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     known = _find_model(place, request)
     if known is not None:
         return known
-    request, laid_out = _lay_out(request)
+    request, laid_out = _lay_out(request, place)
     kinds = {} if place is None else _describe_kinds(request, laid_out)
     code = [] if place is None else _find_code(place.cache, kinds, request.target)
     missing = [x for x in laid_out.functions if not any(x.name in y.symbols for y in code)]
@@ -73,11 +80,13 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
         LOG.info("%s: code is that of other models of its kind", ", ".join(request.outputs))
         return request, Compiled(code, laid_out.arguments, laid_out.columns)
     compiled = compiler.compile_forest(request, laid_out._replace(functions=missing))
-    key = compiled.code[0].key
-    compiled = compiled._replace(code=[*code, *compiled.code], arguments=laid_out.arguments)
-    if place is not None and key:
-        for name in (x.name for x in missing if x.name in kinds):
-            place.cache.write(kinds[name], Archive({"code": key, "symbol": name}, {}))
+    symbols = {kinds[x.name]: x.name for x in missing if x.name in kinds}
+    new = replace(compiled.code[0], kinds=symbols)
+    compiled = compiled._replace(code=[*code, new], arguments=laid_out.arguments)
+    if place is not None and new.key:
+        _run(place.cache, new)
+        for kind, symbol in symbols.items():
+            place.cache.write(kind, Archive({"code": new.key, "symbol": symbol}, {}))
         place.cache.write(place.key, _describe_model(request, compiled))
     return request, compiled
 
@@ -90,7 +99,7 @@ def find_known(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
     known = _find_model(place, request)
     if known is not None or place is None:
         return known
-    request, laid_out = _lay_out(request)
+    request, laid_out = _lay_out(request, place)
     code = _find_code(place.cache, _describe_kinds(request, laid_out), request.target)
     if sum(len(x.symbols) for x in code) < len(laid_out.functions):
         return None
@@ -112,11 +121,15 @@ def _find_place(request: BuildRequest) -> _Place | None:
     return _Place(cache, _digest_model(request))
 
 
-def _lay_out(request: BuildRequest) -> tuple[BuildRequest, LaidOut]:
-    """Choose schedules if there are none, and lay a model out."""
+def _lay_out(request: BuildRequest, place: _Place | None) -> tuple[BuildRequest, LaidOut]:
+    """Choose schedules if there are none, and lay a model out.
+
+    Where code is kept, a model that is trained again shall have the schedules that are compiled.
+    """
     if not request.schedules:
+        choose = heuristic.keep_or_choose if place else heuristic.default_schedules_for
         work = workload.Workload(request.forest, request.target)
-        request = request.with_schedules(heuristic.default_schedules_for(work))
+        request = request.with_schedules(choose(work))
     return request, lay_out(request)
 
 
@@ -128,14 +141,32 @@ def _describe_kinds(request: BuildRequest, laid_out: LaidOut) -> dict[str, str]:
 
 
 def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[CodeOf]:
-    """Return what the cache has of the code of some functions, by the keys of their kinds."""
-    symbols = dict[str, dict[str, str]]()
-    for name, key in kinds.items():
-        known = cache.read(key)
-        if known is not None:
-            symbols.setdefault(str(known.manifest["code"]), {})[name] = known.manifest["symbol"]
-    found = [CodeOf(load_kept(cache, key, target), x, key) for key, x in symbols.items()]
-    return [code for code in found if code.library is not None]
+    """Return the code of some functions, by the keys of their kinds, as far as it is known."""
+    symbols, libraries = dict[str, dict[str, str]](), dict[str, Library | None]()
+    for name, kind in kinds.items():
+        running = _running.get((cache.folder, kind))
+        if running is not None:
+            key, symbol = running.key, running.kinds[kind]
+            libraries[key] = running.library
+        else:
+            entry = cache.read(kind)
+            if entry is None:
+                continue
+            key, symbol = str(entry.manifest["code"]), entry.manifest["symbol"]
+        symbols.setdefault(key, {})[name] = symbol
+    code = list[CodeOf]()
+    for key, names in symbols.items():
+        library = libraries[key] if key in libraries else load_kept(cache, key, target)
+        if library is not None:
+            of_kinds = {kinds[name]: symbol for name, symbol in names.items()}
+            code.append(_run(cache, CodeOf(library, names, key, of_kinds)))
+    return code
+
+
+def _run(cache: CodeCache, code: CodeOf) -> CodeOf:
+    """Note which kinds of functions there are in code that is to run, and return it."""
+    _running.update(((cache.folder, kind), code) for kind in code.kinds)
+    return code
 
 
 def _digest_model(request: BuildRequest) -> str:

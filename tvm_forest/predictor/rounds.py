@@ -148,7 +148,7 @@ def share_code(whole: Predictor, forest: Forest, columns: Array | None = None) -
 
 def _share(code: CodeOf) -> CodeOf:
     library = code.library
-    return code._replace(library=library.share()) if isinstance(library, KernelLibrary) else code
+    return replace(code, library=library.share()) if isinstance(library, KernelLibrary) else code
 
 
 def _list_layouts(laid_out: LaidOut) -> list[Any]:

@@ -94,11 +94,11 @@ def to_bytes(predictor: Predictor) -> bytes:
     arrays, arrays_of = argument_parts.to_parts(arguments)
     parts |= arrays
     stored: list[dict[str, Any]] = []
-    for number, (library, symbols, _) in enumerate(libraries):
-        code = to_machine_code(library, predictor.target)
+    for number, part in enumerate(libraries):
+        code = to_machine_code(part.library, predictor.target)
         parts[_name_code(number, code.form)] = code.data
-        functions = {name: arrays_of[name] for name in symbols}
-        about_code = {"form": code.form, "made_for": code.made_for, "symbols": symbols}
+        functions = {name: arrays_of[name] for name in part.symbols}
+        about_code = {"form": code.form, "made_for": code.made_for, "symbols": part.symbols}
         stored.append({"code": about_code, "functions": functions})
     manifest = {
         "kind": KIND,

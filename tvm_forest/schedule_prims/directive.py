@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from ..errors import ScheduleError
@@ -43,7 +43,7 @@ class TraceStep:
     """One step of the trace: a directive and its arguments, all of them by name."""
 
     do: str
-    arguments: dict[str, Any] = field(hash=False)
+    arguments: dict[str, Any]
 
     @classmethod
     def of(cls, said: dict[str, Any]) -> TraceStep:

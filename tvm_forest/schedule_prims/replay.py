@@ -79,8 +79,7 @@ def _replay_steps(tir: s_tir.Schedule, sch: Schedule) -> tuple[Schedule, list[di
             chain = directive.apply(chain, arguments)
         elif step.do not in OF_MODEL:
             if step.do == "split_by_depth":
-                known = {"depths": now.hops, "likely": now.likely}
-                told.append({"do": "know_depths", **known})
+                told.append({"do": "know_depths", "depths": now.hops, "likely": now.likely})
             told.append(step.to_dict())
         now = directive.apply(now, arguments)
     return chain, told

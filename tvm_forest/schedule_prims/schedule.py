@@ -10,12 +10,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 from .. import layouts
 from ..errors import ScheduleError
 from ..nest import Loop, Nest, Share, find_paths, make_chain, replace_loop
 from ..nest.marks import MARKS, Marks, marks_of, name_arguments
 from ..nest.problems import Problem, list_problems
+from ..process.locks import cached_property
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole, make_error
 
@@ -24,7 +26,7 @@ ROOT = ""
 """Name of the loop around all others, which nobody sees."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Schedule(Nest):
     """A nest of loops over rows, classes and trees.
 
@@ -48,13 +50,13 @@ class Schedule(Nest):
     """
 
     target: str | None = None
-    depths: tuple[int, ...] | None = field(default=None, compare=False)
+    depths: tuple[int, ...] | None = None
     layout: str = field(default=layouts.PADDED, kw_only=True)
     types: tuple[tuple[str, str], ...] = ()
     rewrites: tuple[TraceStep, ...] = ()
-    hops: tuple[int, ...] | None = field(default=(), compare=False)
-    likely: tuple[int, ...] | None = field(default=None, compare=False)
-    steps: tuple[TraceStep, ...] = field(default=(), compare=False)
+    hops: tuple[int, ...] | None = ()
+    likely: tuple[int, ...] | None = None
+    steps: tuple[TraceStep, ...] = ()
 
     # -- the language -----------------------------------------------------------------------------
 
@@ -127,7 +129,7 @@ class Schedule(Nest):
         """Return whether a directive rewrites the model before it is laid out."""
         return any(step.do == directive for step in self.rewrites)
 
-    @property
+    @cached_property
     def keeps_order(self) -> bool:
         """Whether every row adds its trees in ascending model order, one after the other.
 
@@ -286,6 +288,18 @@ class Schedule(Nest):
                 what = f"expected {json.dumps(wanted)}, got {given!r}"
                 raise ScheduleError(f"from_json: field '{name}': {what}; {advice}")
         return start.take_steps(steps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        size = (self.trees, self.classes, self.vectors, self.target)
+        rewrites = tuple(json.dumps(step.to_dict()) for step in self.rewrites)
+        return (*size, self.layout, self.types, rewrites, self.nest, self.guards)
 
 
 def _mark(sch: Schedule, marks: Marks) -> Schedule:

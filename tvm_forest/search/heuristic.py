@@ -9,9 +9,10 @@ It serves larger batches too, until another point would be faster by more than `
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from ..schedule_prims.batches import arrange_by_batch, select_schedule
 from ..target import Target
 from .cost import price, price_parts, price_spaces
 from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
-from .space import SHARED_BATCH, Point, ProblemSize, Space, write_schedule
+from .space import SHARED_BATCH, Point, ProblemSize, Space, number_points, write_schedule
 from .workload import Workload, new_schedule
 
 __all__ = ["default_schedules", "explain", "find_spaces", "hop_schedule", "new_schedule"]
@@ -34,6 +35,9 @@ BATCHES = (1, 8, 16, 32, 64, 128, 512, 2048)
 ALIKE = 1.05
 """What the point of smaller batches may cost over the cheapest one and still serve: every further
 point is code of its own to compile."""
+
+LIKE = 1.1
+"""How far sizes of models may be apart that are evaluated alike."""
 
 SHOWN = 3
 """Points that `explain` compares."""
@@ -74,6 +78,53 @@ def default_schedules_for(work: Workload) -> dict[int, Schedule]:
     if work.target.on_gpu:
         return choose_gpu_schedules(work)
     return arrange_by_batch({k: choice.write(work) for k, choice in _choose(work).items()})
+
+
+class _Kept(NamedTuple):
+    """What was chosen for a model.
+
+    Attributes:
+        facts: what models of the same choice have in common.
+        sizes: numbers in which they differ by little.
+        choices: what serves batches from each of these sizes on.
+    """
+
+    facts: tuple[Any, ...]
+    sizes: tuple[int, ...]
+    choices: dict[int, Choice]
+
+    def serves(self, facts: tuple[Any, ...], sizes: tuple[int, ...]) -> bool:
+        """Return whether what was chosen is good for another model."""
+        pairs = zip(self.sizes, sizes, strict=True)
+        return self.facts == facts and all(max(x) <= LIKE * min(x) for x in pairs)
+
+
+_kept = deque[_Kept](maxlen=32)
+"""What was chosen last."""
+
+
+def keep_or_choose(work: Workload) -> dict[int, Schedule]:
+    """Return the schedules of a model before that was alike, or else the `default_schedules`.
+
+    So a model that is trained again keeps its schedules, and thereby its code, where others would
+    be better by a hair; and nothing has to be priced.
+    """
+    forest = work.forest
+    if work.target.on_gpu or forest.derived:
+        return default_schedules_for(work)
+    space = Space(work, work.start, 1, threads=False)
+    facts: tuple[Any, ...] = (space.key, work.target, work.machine)
+    facts += (work.deepest, work.all_oblivious, forest.has_vectors, forest.n_trees)
+    facts += (forest.n_outputs, forest.n_features, forest.row_dtype, forest.sum_dtype)
+    facts += (forest.threshold.dtype,)
+    sizes = (forest.n_nodes, work.hops, work.tests)
+    like = next((x.choices for x in tuple(_kept) if x.serves(facts, sizes)), {})
+    written = ((k, x, space.schedule(x.point)) for k, x in like.items())
+    choices = {k: x._replace(schedule=sch) for k, x, sch in written if sch is not None}
+    if not like or len(choices) < len(like):
+        choices = _choose(work)
+        _kept.append(_Kept(facts, sizes, choices))
+    return arrange_by_batch({k: choice.write(work) for k, choice in choices.items()})
 
 
 def hop_schedule(forest: Forest, target: Target) -> Schedule:
@@ -118,8 +169,8 @@ def _list_by_price(space: Space, prices: Array) -> Iterator[tuple[float, Point, 
 
 def _price_again(point: Point, space: Space, prices: Array) -> float:
     """Return the price of a point of smaller batches, which may be none of the space."""
-    at = dict(zip(space.candidates(), prices.tolist(), strict=True)).get(point)
-    return price(point, space.facts, space.batch) if at is None else at
+    at = number_points(space.key).get(point)
+    return price(point, space.facts, space.batch) if at is None else float(prices[at])
 
 
 def find_spaces(

@@ -72,12 +72,12 @@ class Operation(NamedTuple):
     Attributes:
         names: of the operation.
         of: int (P,), which of these each point calls it by.
-        counts: float64 (P,), how often a point does it for a row.
+        counts: float64 (P,), how often a point does it for a row; a number if all do it as often.
     """
 
     names: list[str]
     of: Array
-    counts: Array
+    counts: Array | float
 
 
 class PointTable:
@@ -108,7 +108,6 @@ class PointTable:
 
     def name_by(self, ways: Ways, name: str, counts: Array | float) -> Operation:
         """Return an operation whose name ends with the way of a point."""
-        counts = np.broadcast_to(np.float64(counts), len(ways.of))
         return Operation([f"{name}{way}" for way in ways.each], ways.of, counts)
 
     def count_leaves(
@@ -128,7 +127,7 @@ def count_coding(table: PointTable, work: Workload) -> Iterator[Operation]:
     alone = [" alone" if order == "trees" else "" for order in table.order.each]
     for steps, columns in work.columns_by_steps.items():
         names = [f"code {work.forest.row_dtype} {min(steps, 3)}{way}" for way in alone]
-        yield Operation(names, table.order.of, np.full(len(table.batch), float(columns)))
+        yield Operation(names, table.order.of, float(columns))
     yield table.name("code membership", work.membership_columns)
     yield table.name("wait row line, code", work.count_lines(work.forest.searches))
     cuts = work.cut_bytes

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from ..errors import ScheduleError
 from ..layouts import CODED, SIMDIZED, SIMDIZED_TREES, TILED, TRANSPOSED, WORD_NODES
+from ..process.locks import cached_property
 from ..schedule import Schedule
 from ..schedule_prims.walks import LANE_COUNTS
 from .layout_fit import fitting_layouts, is_too_large_for_tiles
@@ -146,6 +147,12 @@ def list_points(key: SpaceKey) -> tuple[Point, ...]:
     )
 
 
+@functools.lru_cache(maxsize=64)
+def number_points(key: SpaceKey) -> dict[Point, int]:
+    """Return where each of these points is in the list."""
+    return {point: at for at, point in enumerate(list_points(key))}
+
+
 @dataclass(frozen=True)
 class Space:
     """All schedules of the template for one model, machine and size of batch.
@@ -179,7 +186,7 @@ class Space:
         written = ((point, self.schedule(point)) for point in self.candidates())
         return {point: sch for point, sch in written if sch is not None}
 
-    @property
+    @cached_property
     def key(self) -> SpaceKey:
         """What decides about the candidates."""
         layouts = tuple(sorted(fitting_layouts(self.facts)))

@@ -189,9 +189,13 @@ class Workload:
     def _count_hops(self, together: int, levels: float, straight: bool) -> float:
         if straight:
             return float(np.ceil(self.forest.depths / levels).sum())
-        ends = np.arange(0, self._ended.shape[1], levels).astype(int)
-        ends = ends[ends < self._ended.shape[1]]  # a sum of fractions may come to the bound
-        return float((1 - self._ended[:, ends] ** together).sum())
+        going = self.ask_once(Workload._count_going, together)
+        ends = np.arange(0, len(going), levels).astype(int)
+        return float(going[ends[ends < len(going)]].sum())  # a sum of fractions may reach the bound
+
+    def _count_going(self, together: int) -> Array:
+        """Return float64 (D,), in how many trees some of the walks go on after so many hops."""
+        return (1 - self._ended**together).sum(axis=0)
 
     def count_far_nodes(self, capacity: int, rows: Any, node_bytes: Any, near: Any) -> Array:
         """Return the nodes that a row meets which a cache does not hold.
@@ -249,9 +253,9 @@ class Workload:
     @cached_property
     def _compared(self) -> tuple[Array, Array]:
         """Int (C,) each: the features that are compared with cuts, and with how many."""
-        column, cuts = self.forest.cut_columns
+        keys, cuts = self.forest.distinct_tests.keys, self.forest.cuts_per_column
         compared = self.forest.searches - len(self.forest.set_counts)
-        return column[:compared] // 2, cuts[:compared]
+        return keys[:compared] // 2, cuts[:compared]
 
     @cached_property
     def _search_steps(self) -> Array:

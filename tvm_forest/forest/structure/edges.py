@@ -41,9 +41,11 @@ def find_steps(forest: Trees) -> tuple[Array, Array]:
 
     At a leaf it leads nowhere else, and from node -1, for which the last entry stands, to -1.
     """
-    stay = np.arange(forest.n_nodes)
-    left, right = (np.where(forest.is_leaf, stay, child) for child in find_children(forest))
-    return np.append(left, LEAF), np.append(right, LEAF)
+    stay, base = np.arange(forest.n_nodes), forest.tree_offset[forest.node_tree]
+    left, right = np.full((2, forest.n_nodes + 1), LEAF, np.int64)
+    left[:-1] = np.where(forest.is_leaf, stay, base + forest.left)
+    right[:-1] = np.where(forest.is_leaf, stay, base + forest.right)
+    return left, right
 
 
 def find_oblivious(forest: Trees) -> Array:

@@ -111,10 +111,10 @@ def _find_format(data: bytes) -> Format | None:
     return "ubjson" if head[1:2] in b"iUIlL$#N" and len(head) > 1 else "json"
 
 
-def _save(booster: Any) -> bytes:
-    """Return the bytes of a Booster, which are those of a file."""
+def _save(booster: Any) -> Any:
+    """Return the bytes of a Booster, which are those of a file; a copy of them would take long."""
     try:
-        return bytes(booster.save_raw(raw_format="ubj"))
+        return booster.save_raw(raw_format="ubj")
     except TypeError:  # before XGBoost 1.6
         return bytes(booster.save_raw())
 

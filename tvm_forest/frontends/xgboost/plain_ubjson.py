@@ -33,7 +33,7 @@ class _Member(NamedTuple):
         head: what stands before the length of the array, or before the number.
         name: of the member.
         dtype: of the array; None for the number.
-        parts: the bytes of the array of each tree, or the numbers.
+        parts: the bytes of the array of each tree, or the numbers; none of an array that is unused.
     """
 
     head: bytes
@@ -103,7 +103,7 @@ def _read_trees(data: bytes, at: int, count: int) -> tuple[JoinedTrees, int]:
         if not data.startswith(_PARAM, begin):
             raise ValueError(begin)
         begin, at = begin + len(_PARAM), data.index(b"}}", begin) + 2
-        trees.append({"tree_param": _read_param(data[begin : at - 1])})
+        trees.append({"tree_param": _read_param(bytes(data[begin : at - 1]))})
     for member in members:
         if member.name == "id":
             for tree, number in zip(trees, member.parts, strict=True):
@@ -126,7 +126,7 @@ def _read_members(data: bytes, at: int, members: list[_Member]) -> int:
     if data[at] != ord("{"):
         raise ValueError(at)
     begin, unpack, length = at + 1, _LENGTH.unpack_from, _LENGTH.size
-    for head, _, dtype, parts in members:
+    for head, name, dtype, parts in members:
         if not data.startswith(head, begin):
             raise ValueError(begin)
         at = begin + len(head)
@@ -139,5 +139,6 @@ def _read_members(data: bytes, at: int, members: list[_Member]) -> int:
         at += length
         if begin < at:
             raise ValueError(at)
-        parts.append(data[at:begin])
+        if name in KINDS:
+            parts.append(data[at:begin])
     return begin

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
-from .ranks import RankCode, SearchGroup, choose_code_dtype, count_levels, number_tests_by_column
+from .ranks import RankCode, SearchGroup, choose_code_dtype, count_levels, find_tests
 
 LANES = 32
 """Rows of a group: the banks of shared memory, and the threads that go in step."""
@@ -78,8 +78,8 @@ class BankedTests(NamedTuple):
 
 def bank_tests(forest: Forest) -> BankedTests:
     """Number the thresholds of every column of a forest in which `ranks.unfit` finds nothing."""
-    numbered = number_tests_by_column(forest)
-    keys, column, place, cut = numbered.tests
+    tests = find_tests(forest)
+    keys, column, place, cut, _ = tests
     counts = np.bincount(column, minlength=len(keys))
     levels = np.maximum(1, count_levels(counts))
     order = np.lexsort((keys, keys % 2, levels))
@@ -100,10 +100,8 @@ def bank_tests(forest: Forest) -> BankedTests:
         "column_cuts": at,
         "cuts": cuts,
     }
-    places, ranks = np.zeros((2, forest.n_nodes), np.int64)
-    places[numbered.inner] = code.place(column_at[numbered.column])
-    ranks[numbered.inner] = numbered.rank
-    return BankedTests(code, arrays, places, ranks)
+    codes = place + (forest.comparison == "<")
+    return BankedTests(code, arrays, tests.spread(code.place(own)), tests.spread(codes))
 
 
 def _outward_place(place: Array, levels: Array) -> Array:

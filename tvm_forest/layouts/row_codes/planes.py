@@ -102,12 +102,10 @@ class PlaneTests(NamedTuple):
 def number_tests(forest: Forest) -> PlaneTests:
     """Number the distinct tests of a forest in which `ranks.unfit` finds nothing."""
     ranked = rank_tests(forest, by_levels=forest.threshold.dtype == np.float32)
-    inner = ~forest.is_leaf
-    place = ranked.rank - (forest.comparison == "<")
-    count = np.zeros(ranked.code.columns, np.int64)
-    np.maximum.at(count, ranked.column[inner], place[inner] + 1)
+    distinct = ranked.tests
+    count = np.bincount(distinct.column, minlength=ranked.code.columns)
     first = np.append(0, np.cumsum(count))
-    plane = np.where(inner, first[ranked.column] + place, 0)
+    plane = first[distinct.column] + distinct.place
     tests, searched = max(1, int(first[-1])), ranked.code.n_searched
     sizes, lists = write_unions(ranked.categorical, count[searched:])
     count, first = count[:searched], first[: searched + 1]
@@ -123,14 +121,14 @@ def number_tests(forest: Forest) -> PlaneTests:
         "column_parts": parts if searched else np.zeros((1, len(OVERCOUNTS)), np.uint8),
     }
     cuts = np.zeros(tests, forest.threshold.dtype)
-    cuts[plane[inner]] = forest.threshold[inner]
+    cuts[plane] = distinct.cut
     feature = ranked.arrays["column_feature"][:searched].astype(np.int64)
     columns = SearchedColumns(ranked.code, feature, first, cuts[: first[-1]])
     panels, pieces = plan_panels(columns, forest.row_width)
     places = tests if sizes.planes else round_up(tests, MIN_PLANES, MAX_PLANES // 2)
     ranks = replace(ranked.code, multiple=ROWS_IN_WORD)
     code = PlaneCode(ranks, places, unions=sizes, panels=panels)
-    return PlaneTests(code, ranked.arrays | arrays | pieces | lists, plane)
+    return PlaneTests(code, ranked.arrays | arrays | pieces | lists, distinct.spread(plane))
 
 
 def words_together(words: int) -> int:

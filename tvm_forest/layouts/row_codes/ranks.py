@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
+from ...forest.structure.distinct_tests import DistinctTests
 from . import categories
 from .categories import CategoricalFeature
 
@@ -125,16 +126,26 @@ class RankedTests(NamedTuple):
             for those that find a category also `categories.feature_table`, whose last field says
             where the codes of a feature begin in `answers`, and the number of each place. They
             are few, for code that checks the type and shape of a buffer takes time to compile.
-        column: int64 (N,), column that a node tests, 0 at leaves.
-        rank: int64 (N,), code of its threshold, 0 at leaves.
+        tests: the distinct ones, with columns numbered as they are coded.
+        codes: int64 (P,), the code of the threshold of each.
         categorical: the categorical features, in the order of their columns.
     """
 
     code: RankCode
     arrays: dict[str, Array]
-    column: Array
-    rank: Array
+    tests: DistinctTests
+    codes: Array
     categorical: tuple[CategoricalFeature, ...]
+
+    @property
+    def column(self) -> Array:
+        """Int64 (N,), column that a node tests, 0 at leaves."""
+        return self.tests.spread(self.tests.column)
+
+    @property
+    def rank(self) -> Array:
+        """Int64 (N,), code of the threshold of a node, 0 at leaves."""
+        return self.tests.spread(self.codes)
 
     def answer_arrays(self) -> dict[str, Array]:
         """Return the codes of each number in all columns of its feature, side by side."""
@@ -150,12 +161,13 @@ def choose_code_dtype(forest: Forest) -> str:
 
 def unfit(forest: Forest) -> str | None:
     """Return which feature has too many thresholds or categories for 16 bits, None if none has."""
-    keys, counts = forest.cut_columns
+    counts = forest.cuts_per_column
     if counts.max(initial=0) <= MAX_THRESHOLDS:
         return categories.unfit(forest)
     worst = int(np.argmax(counts))
+    feature = forest.distinct_tests.keys[worst] // 2
     return (
-        f"feature {keys[worst] // 2} has {counts[worst]} thresholds, a code of 16 bits tells "
+        f"feature {feature} has {counts[worst]} thresholds, a code of 16 bits tells "
         f"{MAX_THRESHOLDS} apart"
     )
 
@@ -168,72 +180,36 @@ def rank_tests(forest: Forest, by_levels: bool = False) -> RankedTests:
         by_levels: whether columns that are searched in two steps stand in the order of
             `count_levels`, and not in that of their features.
     """
-    numbered = number_tests_by_column(forest)
-    tests, inner = numbered.tests, numbered.inner
+    tests = find_tests(forest)
     categorical = _categorical_features(forest, tests)
     code, arrays, order = _plan_searches(forest, tests, categorical, by_levels)
-    columns, ranks = np.zeros((2, forest.n_nodes), np.int64)
-    columns[inner] = np.argsort(order)[numbered.column]
-    ranks[inner] = numbered.rank
-    return RankedTests(code, arrays, columns, ranks, tuple(x for x, _ in categorical))
+    tests = tests._replace(column=np.argsort(order)[tests.column])
+    codes = tests.place + (forest.comparison == "<")
+    return RankedTests(code, arrays, tests, codes, tuple(x for x, _ in categorical))
 
 
-class Tests(NamedTuple):
-    """The distinct tests of a model.
-
-    Attributes:
-        keys: int64 (columns,), 2 * feature + default side, ascending.
-        column, place, cut: (P,), column of each test, its place there, and its threshold.
-    """
-
-    keys: Array
-    column: Array
-    place: Array
-    cut: Array
-
-    def codes_of(self, forest: Forest, value: float) -> Array:
-        """Return the code of a value in each column."""
-        count = self.cut <= value if forest.comparison == "<" else self.cut < value
-        return np.bincount(self.column, count, len(self.keys)).astype(np.int64)
+def find_tests(forest: Forest) -> DistinctTests:
+    """Return the distinct tests of a forest, with one column at least: rows have some code."""
+    tests = forest.distinct_tests
+    return tests if len(tests.keys) else tests._replace(keys=np.zeros(1, np.int64))
 
 
-class NumberedTests(NamedTuple):
-    """The tests of the nodes of a forest, by column and place.
-
-    Attributes:
-        tests: the distinct ones.
-        inner: the inner nodes, in the order of `Forest.nodes_by_cut`.
-        column: int64, column that each of them tests, in the order of the keys.
-        rank: int64, the code of its threshold.
-    """
-
-    tests: Tests
-    inner: Array
-    column: Array
-    rank: Array
+def _codes_of(forest: Forest, tests: DistinctTests, value: float) -> Array:
+    """Return the code of a value in each column."""
+    count = tests.cut <= value if forest.comparison == "<" else tests.cut < value
+    return np.bincount(tests.column, count, len(tests.keys)).astype(np.int64)
 
 
-def number_tests_by_column(forest: Forest) -> NumberedTests:
-    """Number the distinct tests of each column of a forest from 0."""
-    inner = forest.nodes_by_cut
-    key, cut = forest.column[inner], forest.threshold[inner]
-    begins = np.append(True, key[1:] != key[:-1])[: len(key)]
-    fresh = begins | np.append(True, cut[1:] != cut[:-1])[: len(key)]
-    column, place = np.cumsum(begins) - 1, np.cumsum(fresh) - 1
-    place -= place[begins][column]
-    keys = key[begins] if len(key) else np.zeros(1, np.int64)
-    tests = Tests(keys, column[fresh], place[fresh], cut[fresh])
-    return NumberedTests(tests, inner, column, place + (forest.comparison == "<"))
-
-
-def _categorical_features(forest: Forest, tests: Tests) -> list[tuple[CategoricalFeature, Array]]:
+def _categorical_features(
+    forest: Forest, tests: DistinctTests
+) -> list[tuple[CategoricalFeature, Array]]:
     """Return the categorical features, and where the keys of the columns of each are."""
     keys, dtype = tests.keys, choose_code_dtype(forest)
     sets = np.flatnonzero(keys >= 2 * forest.row_width)
     if not len(sets):
         return []
     missing = np.where(keys % 2, 0, np.iinfo(dtype).max)
-    sides = [tests.codes_of(forest, value) for value in (0, 1)]
+    sides = [_codes_of(forest, tests, value) for value in (0, 1)]
     side_codes = categories.SideCodes(*(x.astype(dtype) for x in (*sides, missing)))
     column = keys // 2 - forest.row_width
     feature = np.array([forest.derived[c][0] for c in column[sets]])
@@ -248,7 +224,7 @@ def _categorical_features(forest: Forest, tests: Tests) -> list[tuple[Categorica
 
 def _plan_searches(
     forest: Forest,
-    tests: Tests,
+    tests: DistinctTests,
     categorical: list[tuple[CategoricalFeature, Array]],
     by_levels: bool,
 ) -> tuple[RankCode, dict[str, Array], Array]:

@@ -115,9 +115,8 @@ class _Reader:
             notes = self._read_notes(loop)
             steps += _read_steps(loop, notes.get(STEPS, "[]"))
             facts[loop.loop_var] = fact = self._read_loop(loop, notes, factors.get(loop.loop_var))
-            said = {key: x for key, x in notes.items() if key not in (NAME, KIND, STEPS)}
-            marks[fact.name] = {key.removeprefix(PREFIX): x for key, x in said.items()}
-            marks[fact.name] |= {KINDS[loop.kind]: 1} if loop.kind in KINDS else {}
+            said = {x.removeprefix(PREFIX): notes[x] for x in notes.keys() - {NAME, KIND, STEPS}}
+            marks[fact.name] = said | ({KINDS[loop.kind]: 1} if loop.kind in KINDS else {})
         nest, guards = make_chain([_ROOT, *facts.values()]), tuple(self._read_guards(facts))
         chain = replace(sch, nest=nest, guards=guards, hops=None, likely=None)
         return chain, chain.with_annotations(steps, marks)
@@ -153,9 +152,8 @@ class _Reader:
             raise make_loop_error(name, f"steps by {factor[1]}")
         stop = self._read_stop(loop.extent, step)
         if not self._ends_at(loop.extent, kind, stop, step):
-            raise make_loop_error(
-                name, f"has {loop.extent} iterations, which is no number of tiles"
-            )
+            what = f"has {loop.extent} iterations, which is no number of tiles"
+            raise make_loop_error(name, what)
         return Loop(name, kind, 0, stop, step)
 
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
@@ -235,9 +233,8 @@ class _Reader:
         pairs = zip(self.walk.block.iter_vars, self.walk.realize.iter_values, strict=True)
         kinds = self._find_axis_kinds()
         (row,) = (value for axis, value in pairs if kinds[axis.var] == "batch")
-        ends = (
-            x for x in ir.split_condition(self.walk.realize.predicate) if isinstance(x, tirx.LT)
-        )
+        clauses = ir.split_condition(self.walk.realize.predicate)
+        ends = (x for x in clauses if isinstance(x, tirx.LT))
         return any(self._equal(x.a, row) and self._equal(x.b, self.n) for x in ends)
 
     def _equal(self, a: Any, b: Any) -> bool:
@@ -259,9 +256,8 @@ class _Reader:
             end = None if ratio is None else self._read_stop(clause.b, ratio)
             if ratio is None or len(kinds) > 1 or not self._is_end(clause.b, end, ratio):
                 name = facts[here[0]].name if here else ""
-                raise make_loop_error(
-                    name, f"has the condition {clause}, which is no end of a tile"
-                )
+                what = f"has the condition {clause}, which is no end of a tile"
+                raise make_loop_error(name, what)
             yield Guard(tuple(facts[var].name for var in here), end)
 
     def _find_ratio(self, steps: list[Any], factors: list[Any]) -> int | None:

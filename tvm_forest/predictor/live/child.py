@@ -96,7 +96,7 @@ class Compiling:
             )
         known = replace(request, schedules=answer.schedules, known_signature=request.signature)
         pairs = zip(answer.compiled.code, libraries, strict=True)
-        code = [part._replace(library=library) for part, library in pairs]
+        code = [replace(part, library=library) for part, library in pairs]
         return known, answer.compiled._replace(code=code)
 
     def _ask(self, request: BuildRequest) -> Any:
@@ -140,7 +140,7 @@ def serve() -> None:
     try:
         known, compiled = compile_or_load(request)
         code = [to_machine_code(x.library, request.target) for x in compiled.code]
-        bare = [x._replace(library=None) for x in compiled.code]
+        bare: Any = [replace(x, library=None) for x in compiled.code]
         answer = Outcome(known.schedules, code, compiled._replace(code=bare))
     except ForestError as error:
         answer = error

@@ -1,0 +1,83 @@
+"""The distinct tests of a model: which columns are compared, and with which thresholds.
+
+takes: Trees; gives: DistinctTests.
+
+A column is a feature together with the side to which missing values go, so that a feature which is
+tested with both sides has two columns. The cuts of a column are its distinct thresholds.
+
+    x0 < 3, x2 < 1, x0 < 2, x0 < 3      columns  x0    x2
+                                        cuts     2 3   1
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..rules import Array
+
+
+class DistinctTests(NamedTuple):
+    """The distinct tests of a model, column by column, those of a column by their cuts.
+
+    Attributes:
+        keys: int64 (columns,), ``2 * feature + default_left``, ascending.
+        column, place, cut: (P,), the column of each test, its place there, and its threshold.
+        of_node: int32 (N,), the number of the test of each node, -1 at leaves.
+    """
+
+    keys: Array
+    column: Array
+    place: Array
+    cut: Array
+    of_node: Array
+
+    def spread(self, values: Array) -> Array:
+        """Return for each node, (N,), the value (P,) of its test; 0 at leaves."""
+        return np.append(values, values.dtype.type(0))[self.of_node]
+
+
+def find_distinct_tests(forest: Any) -> DistinctTests:
+    """Number the distinct tests of some Trees."""
+    inner = _sort_inner_nodes(forest)
+    key, cut = forest.column[inner], forest.threshold[inner]
+    begins = _find_fresh(key)
+    fresh = begins | _find_fresh(cut)
+    number = np.cumsum(fresh, dtype=np.int32) - np.int32(1)
+    begins = begins[fresh]
+    column = np.cumsum(begins) - 1
+    place = np.arange(len(column)) - np.flatnonzero(begins)[column]
+    of_node = np.full(forest.n_nodes, -1, np.int32)
+    of_node[inner] = number
+    return DistinctTests(key[fresh][begins], column, place, cut[fresh], of_node)
+
+
+def _find_fresh(values: Array) -> Array:
+    """Return which of some sorted values are not like the one before, bool."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
+
+
+def _sort_inner_nodes(forest: Any) -> Array:
+    """Return the inner nodes sorted by column and threshold, int64."""
+    inner = np.flatnonzero(~forest.is_leaf)
+    inner = inner[_sort_floats(forest.threshold[inner])]
+    column = forest.column[inner]
+    narrow = column.astype(np.min_scalar_type(column.max(initial=0)))  # sorted much faster
+    return inner[np.argsort(narrow, kind="stable")]
+
+
+def _sort_floats(values: Array) -> Array:
+    """Do what `np.argsort(values, kind="stable")` does in a third of its time; no value is NaN.
+
+    The bits of floats are made such that they compare as the values do, and sorted 16 at a time,
+    from the lowest on, for numpy sorts so small integers by counting them.
+    """
+    bits = (values + values.dtype.type(0)).view(f"u{values.itemsize}")  # -0.0 becomes its equal
+    sign = bits.dtype.type(1 << 8 * values.itemsize - 1)
+    bits = np.where(bits & sign, ~bits, bits | sign)
+    order = np.arange(len(bits))
+    for shift in range(0, 8 * values.itemsize, 16):
+        words = (bits >> bits.dtype.type(shift)).astype(np.uint16)
+        order = order[np.argsort(words[order], kind="stable")]
+    return order
