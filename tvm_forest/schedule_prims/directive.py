@@ -86,8 +86,8 @@ class Directive:
         name: what users call it.
         rewrite: the function that checks a step and returns the rewritten schedule.
         choices: yields the argument dicts that a search may try on a schedule.
-        onto_tir: replays the step on TVM's schedule, `onto_tir(tir, loops, **arguments)`; None if
-            our passes do what it says.
+        onto_tir: changes the loops of TVM's schedule, `onto_tir(tir, loops, **arguments)`; None if
+            TVM cannot, or if the directive only says something of a loop, which `replay` notes.
         onto_forest: rewrites the model, `onto_forest(forest, **arguments)`; None for loops.
         check_new: refuses arguments when the step is written, `check_new(**arguments)`, for what a
             trace may say that comes from another process.
