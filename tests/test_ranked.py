@@ -225,5 +225,5 @@ def test_rows_are_coded_once_and_near(name: str) -> None:
     after = tvm_forest.lower(forest, sch).after
     which = "predict_parallel" if any(loop.parallel for loop in sch.loops()) else "predict"
     made = [line.strip() for line in after[which].script().splitlines() if "codes = " in line]
-    assert made == [f'codes = T.alloc_buffer(({rows}, T.int64(8)), "uint8")']
+    assert made == [f'codes = T.alloc_buffer(({rows}, T.int64(6)), "uint8")']
     check_results(forest, sch, SIZES)

@@ -42,8 +42,11 @@ from .categories import CategoricalFeature
 CUTS_IN_STEP = 16
 """Cuts that one step of a search compares: a vector of AVX-512, or two of AVX2."""
 
-ROOM = 8
-"""Codes of a row that there is room for, or a multiple."""
+ROOM, LESS = 8, 2
+"""Codes of a row that there is room for, or a multiple, less two where they do not lie in lanes.
+
+LLVM computes each address anew where rows are 32 bytes apart, and not where they are 30.
+"""
 
 MAX_THRESHOLDS = 65535
 """Of a column, in codes of 16 bits."""
@@ -98,7 +101,8 @@ class RankCode:
     def room(self) -> int:
         """Number of codes of a row, and what it is filled up with, alike for many models."""
         multiple = self.multiple * -(-ROOM // self.multiple)
-        return -(-max(1, self.columns) // multiple) * multiple
+        less = LESS if self.multiple == 1 else 0
+        return -(-(max(1, self.columns) + less) // multiple) * multiple - less
 
     @property
     def n_categorical(self) -> int:

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from .lanes import Lanes
 
 
+FEWER = 4
+"""How many times fewer walks than usual advance together where so few trees are left."""
+
+
 @dataclass(frozen=True)
 class HopWalker(Walker):
     """Rows walk one by one, or a few side by side."""
@@ -68,17 +72,21 @@ class HopWalker(Walker):
     def lower_trees_in_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
         """Groups of `width` trees of a number that is read, then one of those that are left.
 
-        That group is filled up with the last tree, of which nothing is stored.
+        That group is filled up with the last tree, of which nothing is stored. It has a quarter of
+        the width if it can.
         """
         code, extent = Builder(), loop.extent
         groups = tirx.floordiv(extent, i64(width))
         with code.repeat("group", groups) as group:
             each = [at_iteration(loop, group * width + lane) for lane in range(width)]
             self.emit_walks(code, each, form)
-        places = [groups * width + lane for lane in range(width)]
-        each = [at_iteration(loop, tirx.min(place, extent - 1)) for place in places]
-        with code.block(lambda body: guard(body, [places[0] < extent])):
-            self.emit_walks(code, each, form, [place < extent for place in places])
+        first, few = groups * width, max(1, width // FEWER)
+        of_sizes = [(few, first, first + few), (width, first + few, first + width)]
+        for size, above, most in of_sizes if few < width else of_sizes[:1]:
+            places = [first + lane for lane in range(size)]
+            each = [at_iteration(loop, tirx.min(place, extent - 1)) for place in places]
+            with code.block(lambda s, x=above, y=most: guard(s, [x < extent, extent <= y])):
+                self.emit_walks(code, each, form, [place < extent for place in places])
         return code.finish()
 
     def lower_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
