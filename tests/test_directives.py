@@ -580,7 +580,7 @@ REFUSALS = [
         Refusal(
             sch,
             call(word, "b1"),
-            f"{word}: argument 'index': 'b1' already has {what}; choose one of them",
+            f"{word}: argument 'index': 'b1' is already {what}; choose another loop",
             f"{head} b1 in",
         )
         for word in LEAVES
@@ -658,14 +658,14 @@ REFUSALS = [
     Refusal(
         TREES,
         lambda s: s.parallel("t0"),
-        "parallel: argument 'index': 't0' is already parallel; leave this step out",
+        "parallel: argument 'index': 't0' is already parallel; choose another loop",
         "parallel t0 in",
     ),
     *(
         Refusal(
             sch,
             call("parallel", "b1"),
-            f"parallel: argument 'index': 'b1' is already {what}; tile it before that",
+            f"parallel: argument 'index': 'b1' is already {what}; choose another loop",
             "for b1 in",
         )
         for sch, what in (

@@ -133,7 +133,7 @@ REFUSALS: dict[str, tuple[Schedule, Callable[[Schedule], Any], str]] = {
     "shared_reduce: rows": (
         GPU,
         lambda s: s.shared_reduce("b1"),
-        "shared_reduce: argument 'index': 'b1' does not run over trees, nothing conflicts",
+        "shared_reduce: argument 'index': 'b1' runs over rows, nothing conflicts",
     ),
 }
 

@@ -322,13 +322,3 @@ def test_a_nest_without_trees_does_each_of_them() -> None:
 def test_a_condition_that_a_few_rows_break_is_no_end_of_trees(guard: Guard) -> None:
     around = make_chain([Loop("", "batch", 0, 1, 1), ROWS, TREES])
     assert not does_each_once(Nest(10, nest=around, guards=(guard,)))
-
-
-@pytest.mark.parametrize(("classes", "whole"), [(2, False), (3, True)])
-def test_copies_of_loops_for_iterations_that_there_are_not_do_nothing(
-    classes: int, whole: bool
-) -> None:
-    copies = tuple(replace(TREES, name=f"t{k}", case=k) for k in range(3))
-    each = Loop("c", "class", 0, classes, 1, copies)
-    around = make_chain([Loop("", "batch", 0, 1, 1), ROWS, each])
-    assert does_each_once(Nest(30, 3, nest=around)) == whole

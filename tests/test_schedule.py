@@ -263,7 +263,7 @@ REFUSALS = [
     Refusal(
         CPU,
         lambda s: s.parallel("b1"),
-        "parallel: argument 'index': 'b1' is already interleave 8; tile it before that",
+        "parallel: argument 'index': 'b1' is already interleave 8; choose another loop",
         "for b1 in",
     ),
     # interleave
@@ -277,7 +277,7 @@ REFUSALS = [
     Refusal(
         CPU,
         lambda s: s.interleave("b1", 4),
-        "interleave: argument 'index': 'b1' already has interleave 8; choose one of them",
+        "interleave: argument 'index': 'b1' is already interleave 8; choose another loop",
         "for b1 in",
     ),
     *(
@@ -424,7 +424,7 @@ NO_SCHEDULES = {
     HEAD.replace("9", "9.5") + "[]}": "argument 'trees': 9.5 is no count",
     HEAD.replace("9", "-9") + "[]}": "argument 'trees': -9 is no count",
     HEAD.replace("null", "64") + "[]}": "field 'batch': expected null, got 64; schedules",
-    HEAD.replace("1,", "2,", 1) + "[]}": "field 'version': expected 1, got 2; write the schedule",
+    HEAD.replace("1,", "2,", 1) + "[]}": "field 'version': expected 1, got 2; write it again",
     HEAD + '[{"do": "fly"}]}': f"no directive 'fly' (have: {', '.join(sorted(WORDS))})",
     HEAD + '[{"do": "tile"}]}': "tile: missing a required argument: 'index'",
     HEAD + '[{"do": "reorder", "indices": 5}]}': "reorder: ",

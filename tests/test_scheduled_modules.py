@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,9 @@ from forests import drawn_forest
 from scheduled_modules import list_cases, list_differences, schedule_functions
 from tvm_forest import Schedule
 from tvm_forest.errors import ScheduleError
-from tvm_forest.nest.marks import MARKS
-from tvm_forest.nest.problems import does_each_once
 from tvm_forest.passes.reading.adopt import adopt_loops, read_schedule
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.schedule_prims import DIRECTIVES
 from user_nests import check
 
 FOREST = drawn_forest(40, 5, seed=1, base=[0.3])
@@ -85,13 +85,11 @@ def test_a_scheduled_function_shows_its_whole_schedule() -> None:
     assert '"tvm_forest.interleave": 16' in text
 
 
-def test_a_scheduled_function_shows_the_loops_that_take_the_place_of_others() -> None:
+def test_a_scheduled_function_shows_the_directives_that_make_copies_of_loops() -> None:
     sch = START.split("tree", "d1", "d2", 9).unroll_walk("d1")
     text = schedule_functions(FOREST, sch)["predict"].script()
-    assert (
-        r"{\"name\": \"d1\", \"of\": \"tree\", \"kind\": \"tree\", \"range\": [0, 9, 1], " in text
-    )
-    assert r"\"unroll_walk\": \"depth\"" in text
+    assert r"{\"do\": \"split\", \"index\": \"tree\", \"first\": \"d1\", " in text
+    assert r"{\"do\": \"unroll_walk\", \"index\": \"d1\"}" in text
 
 
 def test_rows_in_a_single_part_are_read_off_the_function() -> None:
@@ -259,7 +257,18 @@ REFUSED: dict[str, tuple[Step, str]] = {
         lambda tir: tir.annotate(tir.get_sblock("walk"), "tvm_forest.interleave", 8),
         "block 'walk' has the annotation 'tvm_forest.interleave'; annotate loops",
     ),
-    "loops that are no nest": (mark(0, "parts", "[]"), "annotation 'tvm_forest.parts' that is no"),
+    "no directives": (
+        mark(0, "steps", '{"loops": []}'),
+        "annotation 'tvm_forest.steps' that holds no",
+    ),
+    "a directive about the model": (
+        mark(0, "steps", '[{"do": "represent_as", "name": "sparse"}]'),
+        "annotation 'tvm_forest.steps' that holds no",
+    ),
+    "a directive that is refused": (
+        mark(0, "steps", '[{"do": "specialize", "index": "batch_1"}]'),
+        "'batch_1' contains no loop",
+    ),
 }
 
 
@@ -399,10 +408,10 @@ def test_loops_that_only_directives_make_are_no_schedule_of_tvm() -> None:
         tvm_forest.build(FOREST, schedule=module)
 
 
-@pytest.mark.parametrize("text", ["[" * 5000, '{"loops": ' * 5000])
-def test_a_nest_without_an_end_is_refused(text: str) -> None:
-    with pytest.raises(ScheduleError, match=r"'tvm_forest\.parts' that is no nest"):
-        tvm_forest.compile(by_tvm(mark(0, "parts", text)))
+@pytest.mark.parametrize("text", ["[" * 5000, '[{"do": ' * 5000])
+def test_steps_without_an_end_are_refused(text: str) -> None:
+    with pytest.raises(ScheduleError, match=r"'tvm_forest\.steps' that holds no"):
+        tvm_forest.compile(by_tvm(mark(0, "steps", text)))
 
 
 def test_a_condition_that_loops_with_copies_are_not_under_is_refused() -> None:
@@ -414,64 +423,48 @@ def test_a_condition_that_loops_with_copies_are_not_under_is_refused() -> None:
         tvm_forest.compile(tvm.script.from_source(edited))
 
 
-def inside(value: Any) -> Iterator[Any]:
-    """Yield a plain value, and all lists and dicts in it that hold something."""
-    if isinstance(value, list | dict) and value:
-        yield value
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from inside(part)
+STRANGE = [0, 1, -1, 3, 10**6, 0.5, True, None, "n", "x", "tree", "d1", "b1@d1", [], {}, ["b1"]]
 
 
-def damage(nest: Any, rng: random.Random) -> None:
-    """Change a list or a dict somewhere in a stored nest."""
-    strange = [
-        0,
-        1,
-        -1,
-        3,
-        10**6,
-        0.5,
-        True,
-        None,
-        "n",
-        "x",
-        "ceil(n/2)",
-        "ceil(n/0)",
-        "tree",
-        [],
-        {},
-    ]
-    target = rng.choice(list(inside(nest)))
-    if isinstance(target, dict):
-        words = sorted({*target, *MARKS, "case"}) if "kind" in target else sorted(target)
-        target[rng.choice(words)] = rng.choice(strange)
+def damage(steps: list[dict[str, Any]], rng: random.Random) -> None:
+    """Change, leave out or repeat something of stored steps."""
+    step = rng.choice(steps or [{}])
+    change = rng.randrange(6)
+    if change == 0:
+        steps.remove(step)
+    elif change == 1:
+        steps.insert(rng.randrange(len(steps)), dict(step))
+    elif change == 2:
+        step["do"] = rng.choice([*DIRECTIVES, *STRANGE])
     else:
-        target[rng.randrange(len(target))] = rng.choice(strange)
+        step[rng.choice([*step, "index", "hops"])] = rng.choice(STRANGE)
 
 
-def test_a_damaged_nest_is_refused_or_another_one_that_is_right() -> None:
-    sch = BLOCKS.split("tree", "d1", "d2", 9).unroll_walk("b1@d1")
+def test_damaged_steps_are_refused_or_others_that_are_right() -> None:
+    sch = BLOCKS.split("tree", "d1", "d2", 9).tile("d2", "e1", "e2", 4).unroll_walk("b1@d1")
     module, whole = schedule_functions(FOREST, sch)["predict"], 0
     text, told = str(tvm.ir.save_json(module)), list[Any]()
 
-    def replace_parts(value: Any) -> Any:
-        """Damage the nest that an annotation holds, and leave all else of a module alone."""
-        if isinstance(value, str) and value.startswith('{"loops":'):
+    def replace_steps(value: Any) -> Any:
+        """Damage the steps that an annotation holds, and leave all else of a module alone."""
+        if isinstance(value, str) and value.startswith('[{"do":'):
             changed = json.loads(value)
             for _ in range(rng.randint(1, 3)):
                 damage(changed, rng)
             told.append(changed)
             return json.dumps(changed)
         if isinstance(value, list):
-            return [replace_parts(x) for x in value]
-        return {k: replace_parts(x) for k, x in value.items()} if type(value) is dict else value
+            return [replace_steps(x) for x in value]
+        return {k: replace_steps(x) for k, x in value.items()} if type(value) is dict else value
 
     for seed in range(400):
         rng = random.Random(seed)
-        damaged = tvm.ir.load_json(json.dumps(replace_parts(json.loads(text))))
+        damaged = tvm.ir.load_json(json.dumps(replace_steps(json.loads(text))))
         with suppress(ScheduleError):
             sch = read_schedule(adopt_loops(damaged["main"]))
-            assert sch.problem() is None and does_each_once(sch)
+            walked = Counter(tree for x in sch.leaves() for tree in sch.trees_of(x.name).tolist())
+            assert sch.problem() is None
+            assert walked.keys() == {*range(40)} and len({*walked.values()}) == 1
             whole += 1
     assert len(told) == 400
     assert 0 < whole < 100

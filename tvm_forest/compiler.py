@@ -35,7 +35,7 @@ from .passes.nest_facts import NestFacts
 from .passes.reading.adopt import adopt_loops, computes, read_schedule
 from .passes.reading.computation import with_seal
 from .passes.reading.read_nest import read_nest
-from .passes.stages import keep_stage, keep_stages, run_passes
+from .passes.stages import SCHEDULE, Stages
 from .runtime import Library
 from .runtime.results import OF_LEAVES, OUTPUTS, SUMS
 from .schedule import Schedule
@@ -139,9 +139,10 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
     request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS)
     if target.on_gpu:  # for a CPU, schedules for GPUs can be looked at as well
         request.check_machine()
-    with keep_stages() as stages:
+    stages, here = Stages(), tvm.transform.PassContext.current()
+    with tvm.transform.PassContext(here.opt_level, config=here.config, instruments=[stages]):
         lowered = lower_request(request, lay_out(request))
-    modules = {name: tvm.IRModule(functions) for name, functions in stages.items()}
+    modules = {name: tvm.IRModule(functions) for name, functions in stages.functions.items()}
     return replace(lowered, stages=modules)
 
 
@@ -320,17 +321,17 @@ def lower_scheduled(
     abilities = None if target.on_gpu else cpu.abilities(machine)
     shared_bytes = target.shared_bytes if target.on_gpu else None
     scheduled = scheduled.with_attr(SYMBOL, name)
-    keep_stage("schedule", tvm.IRModule({name: scheduled}))
+    tvm.transform.Sequential([SCHEDULE])(tvm.IRModule({name: scheduled}))
     facts, functions = read_nest(scheduled), dict[str, tirx.PrimFunc]()
     for suffix, (variant, own_facts) in _variants(scheduled, facts).items():
         own = name + suffix
         mod = tvm.IRModule({own: variant.with_attr(SYMBOL, own)})
         steps = pipeline(own_facts, abilities, shared_bytes).passes
-        mod = run_passes([tirx.transform.BindTarget(machine), *steps], mod)
+        mod = tvm.transform.Sequential([tirx.transform.BindTarget(machine), *steps])(mod)
         functions[own] = mod[own].with_attr(MODEL, facts.model.n_arguments)
     if list(functions) == [name + PARALLEL]:
-        alone = functions[name + PARALLEL].with_attr(TWIN, name)
-        mod = run_passes([AddTwins(facts)], tvm.IRModule({name + PARALLEL: alone}))
+        alone = tvm.IRModule({name + PARALLEL: functions[name + PARALLEL].with_attr(TWIN, name)})
+        mod = tvm.transform.Sequential([AddTwins(facts)])(alone)
         functions = {own: mod[own] for own in (name, name + PARALLEL)}
     return functions
 
@@ -346,10 +347,9 @@ def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tuple[tirx.Pri
         return {"": (func, facts)}
     alone = facts.on_one_thread()
     reduces = any(loop.reduce not in (None, "shared") for loop in facts.nest.loops())
-    ordered = adds_in_order(facts.nest.nest)
-    if ordered and not adds_in_order(alone.nest.nest) and not facts.model.is_sorted:
-        return {PARALLEL: (func, facts)}
-    if all(loop.kind == "batch" for loop in parallel) and not reduces:
+    of_rows = all(loop.kind == "batch" for loop in parallel) and not reduces
+    keeps_order = adds_in_order(facts.nest.nest) and not facts.model.is_sorted
+    if of_rows or (keeps_order and not adds_in_order(alone.nest.nest)):
         return {PARALLEL: (func, facts)}
     return {"": (make_serial(func), alone), PARALLEL: (func, facts)}
 

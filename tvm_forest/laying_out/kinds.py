@@ -17,11 +17,11 @@ models of one kind have the same lowered functions, and code asks a forest for n
 from __future__ import annotations
 
 import functools
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ..layouts.protocol import BufferSpec
-from ..nest.marks import Told, list_told, write_guards, write_loops
+from ..nest import Loop
 from ..runtime.results import OF_LEAVES, SIZES, SUMS, Output
 from ..schedule import Schedule
 from ..schedule_prims.walks import TreeDepths, find_walk_forms
@@ -44,7 +44,7 @@ def describe_kind(laid: LaidFunction) -> str:
         # what is known of depths only helps to write the loops, which follow
         "steps": [step.to_dict() for step in sch.steps if step.do != "know_depths"],
         "loops": _describe_loops(sch, laid.output),
-        "guards": write_guards(sch.guards),
+        "guards": sch.guards,
         "forms": [(name, forms[name]) for name in sorted(forms) if not sch[name].is_walked_alike],
         "facts": [str(getattr(forest, name)) for name in FACTS],
         "divisors": forest.trees_of_class if forest.aggregate == "average" else None,
@@ -55,13 +55,12 @@ def describe_kind(laid: LaidFunction) -> str:
     return repr(said)
 
 
-def _describe_loops(sch: Schedule, output: Output) -> list[Told]:
+def _describe_loops(sch: Schedule, output: Output) -> Loop:
     """Return the loops of a schedule, without the number of rounds where sums read it."""
-    told = write_loops(sch.nest.children, dict.fromkeys(sch.names(), ""))
-    for here in list_told(told):
-        if output == SUMS and sch.runs_over_rounds(sch[here["name"]]):
-            here["range"] = SIZES
-    return told
+    for loop in sch.loops():
+        if output == SUMS and sch.runs_over_rounds(loop):
+            sch = sch.with_loop(loop.name, replace(loop, stop=SIZES))
+    return sch.nest
 
 
 def _describe_value(value: Any) -> Any:

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from . import Bound, Guard, Kind, Loop, Nest, Share, find_leaf_loops, find_paths, list_values
+from . import Bound, Guard, Kind, Loop, Nest, Share, find_leaf_loops, list_values
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,13 @@ class Problem:
         return f"{self.what}; {self.advice}"
 
 
-TREE: Kind = "tree"
-
-
 MAX_VALUES = 10**6
 """Iterations of loops of one kind up to which a path is looked at; sound nests have no more values
 than rows, classes or trees, and a few that guards leave out."""
 
 
 def does_each_once(nest: Nest) -> bool:
-    """Return whether the walks of a nest do every row, class and tree, and none twice.
+    """Return whether a chain of loops does every row, class and tree, and none twice.
 
     Looked at for a few rows, and for more than the largest tile of rows has: what a nest does with
     the rows of two tiles, it does with all.
@@ -53,35 +50,21 @@ def does_each_once(nest: Nest) -> bool:
         counted = {kinds[name] for name in guard.loops if name in kinds}
         if len(counted) > 1 or not (isinstance(guard.stop, int) or counted <= {"batch"}):
             return False
-    for outer in nest.loops():
-        if any(x.case is not None and x.case >= (outer.count or 0) for x in outer.children):
-            return False
     steps = [x.step for x in nest.loops() if x.kind == "batch" and isinstance(x.step, int)]
     largest = max(steps, default=1)
     return largest <= MAX_VALUES and all(_covers(nest, rows) for rows in {67, 2 * largest + 3})
 
 
 def _covers(nest: Nest, rows: int) -> bool:
-    """Return whether each row has all that it must, every class and tree having its own weight."""
-    ends: dict[Kind, int] = {
-        "batch": rows,
-        "class": nest.classes,
-        TREE: -(-nest.trees // nest.round_size),
-    }
-    drawn = np.random.default_rng(1)
-    weights = {kind: drawn.integers(1, 2**12, end) for kind, end in ends.items()}
+    """Return whether the loops over each kind have all values of so many rows, and no other."""
+    rounds = -(-nest.trees // nest.round_size)
+    ends: dict[Kind, int] = {"batch": rows, "class": nest.classes, "tree": rounds}
     guards = [replace(guard, stop=_count(guard.stop, rows)) for guard in nest.guards]
-    done = np.zeros(rows, np.int64)
-    for path in find_paths(nest.nest):
-        here = dict[Kind, npt.NDArray[np.int64]]()
-        for kind, end in ends.items():
-            values = _list_first_values(path[1:], guards, kind, end)
-            if values is None or values.max(initial=0) >= max(end, 1):
-                return False
-            here[kind] = values[: None if end else 0]
-        total = weights["class"][here["class"]].sum() * weights[TREE][here[TREE]].sum()
-        np.add.at(done, here["batch"], total)
-    return bool(np.all(done == weights["class"].sum() * weights[TREE].sum()))
+    for kind, end in ends.items():
+        values = _list_first_values(nest.loops(), guards, kind, end)
+        if values is None or not np.array_equal(np.sort(values), np.arange(end)):
+            return False
+    return True
 
 
 def _list_first_values(

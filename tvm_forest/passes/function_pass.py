@@ -35,6 +35,24 @@ def function_pass(cls: type) -> Any:
     return tirx.transform.prim_func_pass(cls, opt_level=0, name=f"tvm_forest.{cls.__name__}")
 
 
+def expanding_pass(cls: type) -> Any:
+    """Return a pass "tvm_forest.<class>" that adds what `expand(var, func)` gives for functions.
+
+    What it gives for `var` takes the place of the function.
+    """
+
+    def transform_module(
+        self: Any, mod: tvm.IRModule, ctx: tvm.transform.PassContext
+    ) -> tvm.IRModule:
+        functions = dict(mod.functions.items())
+        for var, func in mod.functions.items():
+            functions |= self.expand(var, func)
+        return tvm.IRModule(functions)
+
+    setattr(cls, "transform_module", transform_module)  # noqa: B010
+    return tvm.transform.module_pass(cls, opt_level=0, name=f"tvm_forest.{cls.__name__}")
+
+
 @dataclass(frozen=True)
 class NestPass:
     """What passes have in common that ask for the loops of the schedule.

@@ -21,7 +21,7 @@ from tvm import tirx
 
 from ..nest import Bound, Guard, Kind, Loop, Nest, Share, find_paths
 from ..process.locks import cached_property
-from ..schedule_prims.regions import list_values_inside
+from ..schedule_prims.regions import list_values_inside, range_of_sums
 from ..schedule_prims.replay import NAME
 from ..schedule_prims.walks import WalkForm, find_walk_forms
 from ..tir_gen.attributes import ModelFacts
@@ -75,9 +75,8 @@ class NestFacts:
 
     def is_parallel(self, loop: tirx.Stmt) -> bool:
         """Return whether a loop is parallel or is to become so."""
-        return self.of(loop).parallel or (
-            isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
-        )
+        is_already = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
+        return is_already or self.of(loop).parallel
 
     def level(self, loop: tirx.Stmt) -> str:
         """Return where a GPU runs the iterations: "grid", "block", or "" for one by one."""
@@ -116,7 +115,7 @@ class NestFacts:
         return loop.loop_var * amount(fact.step, n) + fact.start
 
     def reach(
-        self, kind: str, around: Iterable[tirx.For], inside: Iterable[Loop], n: Any
+        self, kind: Kind, around: Iterable[tirx.For], inside: Iterable[Loop], n: Any
     ) -> tuple[Any, int | None]:
         """Return the first row, class or tree of some loops, and how many these reach at most.
 
@@ -130,12 +129,9 @@ class NestFacts:
             an expression, and a number that is None if it depends on the number of rows.
         """
         first = sum((self.value(x, n) for x in around if self.of(x).kind == kind), i64(0))
-        last = [
-            [x.last for x in path if x.kind == kind] for loop in inside for path in find_paths(loop)
-        ]
-        if any(value is None for values in last for value in values):
-            return first, None
-        return first, 1 + max((sum(x or 0 for x in values) for values in last), default=0)
+        paths = (path for loop in inside for path in find_paths(loop))
+        last = max((range_of_sums(path, kind)[1] for path in paths), default=0)
+        return first, None if last == float("inf") else 1 + int(last)
 
     def span(
         self, kind: Kind, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any

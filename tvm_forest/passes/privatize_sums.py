@@ -111,9 +111,8 @@ def _zero_outside(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
         if isinstance(s, tirx.For):
             return None
         bound = [loop.loop_var for loop in around]
-        return ir.replace_vars(
-            s, {x: ir.i64(0) for x in variables if not any(map(x.same_as, bound))}
-        )
+        others = {x: ir.i64(0) for x in variables if not any(map(x.same_as, bound))}
+        return ir.replace_vars(s, others)
 
     return ir.rewrite_nest(region, close)
 

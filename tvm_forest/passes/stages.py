@@ -1,58 +1,49 @@
 """The module after every pass, for those who look at it.
 
-takes: passes, IRModule; gives: IRModule, and those on the way to it where somebody keeps them.
+takes: what TVM runs while `Stages` are among the instruments of its context; gives: modules.
 
 Functions are lowered one by one, by passes that have the same names for all. So a stage holds the
-functions as they are behind the passes of one name. Outside of `keep_stages` nothing is kept.
+functions as they are behind the passes of one name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from typing import Any
 
 import tvm
 from tvm import tirx
 
-Stages = dict[str, dict[str, tirx.PrimFunc]]
-"""Functions by the name of a stage, the first stage first, and by their own."""
-
-_kept: ContextVar[Stages | None] = ContextVar("kept", default=None)
+SCHEDULE: Any = tvm.transform.module_pass(lambda mod, ctx: mod, opt_level=0, name="schedule")
+"""Does nothing but be a stage: functions as they are scheduled."""
 
 
-@contextmanager
-def keep_stages() -> Iterator[Stages]:
-    """Keep the stages of what is lowered inside."""
-    stages: Stages = {}
-    token = _kept.set(stages)
-    try:
-        yield stages
-    finally:
-        _kept.reset(token)
+@tvm.instrument.pass_instrument
+class Stages:
+    """Keeps what sequences of passes make of functions.
 
-
-def run_passes(steps: Sequence[tvm.transform.Pass], mod: tvm.IRModule) -> tvm.IRModule:
-    """Return what passes make of a module, each a stage."""
-    if _kept.get() is None:
-        return tvm.transform.Sequential(list(steps))(mod)
-    for step in steps:
-        mod = step(mod)
-        keep_stage(str(step.info.name), mod)
-    return mod
-
-
-def keep_stage(name: str, mod: tvm.IRModule) -> None:
-    """Add functions to a stage, where stages are kept; of a name that they have had, to the next.
-
-    TVM's passes may come twice: then "tirx.StmtSimplify" is followed by "tirx.StmtSimplify 2".
+    Attributes:
+        functions: by the name of a stage, the first stage first, and by their own.
     """
-    stages = _kept.get()
-    if stages is None:
-        return
-    functions = {var.name_hint: func for var, func in mod.functions.items()}
-    stage, number = name, 1
-    while stages.get(stage, {}).keys() & functions.keys():
-        number += 1
-        stage = f"{name} {number}"
-    stages.setdefault(stage, {}).update(functions)
+
+    def __init__(self) -> None:
+        self.functions: dict[str, dict[str, tirx.PrimFunc]] = {}
+        self._around = 0  # passes that are running
+
+    def run_before_pass(self, mod: tvm.IRModule, info: Any) -> None:
+        """Count the passes that run; TVM calls this."""
+        self._around += 1
+
+    def run_after_pass(self, mod: tvm.IRModule, info: Any) -> None:
+        """Add functions to a stage, of a name that they have had to the next; TVM calls this.
+
+        TVM's passes may come twice: then "tirx.StmtSimplify" is followed by "tirx.StmtSimplify 2".
+        """
+        self._around -= 1
+        if self._around != 1:  # a sequence itself, or what a pass runs
+            return
+        functions = {var.name_hint: func for var, func in mod.functions.items()}
+        stage, number = str(info.name), 1
+        while self.functions.get(stage, {}).keys() & functions.keys():
+            number += 1
+            stage = f"{info.name} {number}"
+        self.functions.setdefault(stage, {}).update(functions)

@@ -14,7 +14,6 @@ from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
-from ..runtime import Library
 from ..schedule_prims.batches import Edited, Schedules, edit
 from ..target import Target
 from .compiling import compile_or_load
@@ -64,12 +63,10 @@ def build(request: BuildRequest) -> Predictor:
 
 
 def to_predictor(request: BuildRequest, compiled: Compiled) -> Predictor:
-    """Return the predictor of what was compiled."""
-    return class_for(compiled.library, request.target)(request.settled(), compiled)
-
-
-def class_for(library: Library, target: Target) -> type[Predictor]:
-    """Return the class whose objects call the functions of a library, or say that nobody can."""
-    if target.is_elsewhere:
-        return distant.DistantPredictor
-    return device.DevicePredictor if isinstance(library, KernelLibrary) else Predictor
+    """Return what calls the functions that were compiled, or says that nobody can."""
+    kind: type[Predictor] = Predictor
+    if isinstance(compiled.library, KernelLibrary):
+        kind = device.DevicePredictor
+    if request.target.is_elsewhere:
+        kind = distant.DistantPredictor
+    return kind(request.settled(), compiled)

@@ -36,7 +36,6 @@ class Contributions:
 
     Attributes:
         tables: of the forest.
-        expected: float64 (C,), the margin of a row of which nothing is known.
     """
 
     def __init__(self, functions: Functions) -> None:
@@ -47,7 +46,6 @@ class Contributions:
         """
         self._requests = {name: functions.request.with_outputs(name) for name in OF_TABLES}
         self.tables = self._requests[CONTRIBUTIONS].tables
-        self.expected = self.tables.expected
         self._functions = functions
         self._bound: dict[str, tuple[BoundFunction, BoundFunction]] = {}
 
@@ -83,7 +81,7 @@ class Contributions:
         The diagonal of interactions is not known yet, see `fill_diagonal`.
         """
         if name == CONTRIBUTIONS:
-            values[:, :, -1] = self.expected
+            values[:, :, -1] = self.tables.expected
             return values
         forest = self.tables.forest
         width = forest.row_width
@@ -126,7 +124,6 @@ def shape_contributions(forest: Forest, values: Array) -> Array:
 class ContributionMethods:
     """The methods of a predictor that give SHAP values."""
 
-    forest: Forest
     n_jobs: int | None
     _functions: Functions
     _part: Any

@@ -17,7 +17,6 @@ from ..gpu_runtime.executor import Shapes
 from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
-from ..process.locks import cached_property
 from ..runtime import Library
 from ..runtime.results import Output
 from .functions import BoundFunction, Functions
@@ -168,16 +167,12 @@ class DevicePredictor(Predictor):
             )
         function, forest = function or self._functions.for_batch(tensor.shape[0]), self.forest
         changes = forest.needs_preparation if function.takes_memberships else forest.needs_cleaning
-        if tensor.dtype == self._row_dtype and not changes and not forest.looks_at_values:
+        if tensor.dtype == forest.row_dtype and not changes and not forest.looks_at_values:
             return tensor, stream
         host_rows = np.empty(tensor.shape, tensor.dtype)
         if host_rows.size:
             self.library.executor.driver.download(host_rows, tensor.pointer, stream)
         return self._upload(to_rows(host_rows, forest), function, stream), stream
-
-    @cached_property
-    def _row_dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.forest.row_dtype)
 
     def _upload(self, rows: Array, function: BoundFunction, stream: int) -> DeviceArray:
         """Copy rows of the host to the GPU, cleaned as a function reads them."""

@@ -380,7 +380,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         """Return the predictor of rows of such a kind, see `Forest.for_copied_rows`."""
         if self.forest.copied_value is None or not is_copied(rows):
             return self
-        return self._rounds.for_copied_rows(self)
+        return self._rounds.find_other(self, "for_copied_rows")
 
     def _part(self, iteration_range: Any) -> Predictor:
         """Return the predictor of a range of rounds."""

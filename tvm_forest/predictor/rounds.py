@@ -44,8 +44,7 @@ class RoundCache:
 
     def __init__(self) -> None:
         self._parts: dict[tuple[int, int], Predictor] = {}  # by range, the latest last
-        self._with_all_rounds: Predictor | None = None
-        self._for_copied_rows: Predictor | None = None
+        self._others: dict[str, Predictor] = {}  # of other models, by attributes of the forest
         self._lock = make_lock()  # held while one is looked up, and made if it is not there
 
     def find(self, whole: Predictor, begin: int, end: int) -> Predictor:
@@ -57,11 +56,8 @@ class RoundCache:
         if span is None:
             return whole
         with self._lock:
-            part = self._parts.pop(span, None)
-            if part is None:
-                part = _silence_others(whole, span)
-            if part is None:
-                part = _build(whole, take_rounds(whole.forest, *span))
+            part = self._parts.pop(span, None) or _silence_others(whole, span)
+            part = part or _build(whole, take_rounds(whole.forest, *span))
             self._parts[span] = part
             for oldest in list(self._parts)[:-MAX_PARTS]:
                 del self._parts[oldest]
@@ -73,17 +69,14 @@ class RoundCache:
         is_beyond = isinstance(end, int | np.integer) and end > count_rounds(forest)
         if not is_beyond or forest.with_all_rounds is None:
             return best
-        with self._lock:
-            if self._with_all_rounds is None:
-                self._with_all_rounds = _build(best, forest.with_all_rounds)
-        return self._with_all_rounds
+        return self.find_other(best, "with_all_rounds")
 
-    def for_copied_rows(self, whole: Predictor) -> Predictor:
-        """Return the predictor of `Forest.for_copied_rows`, which the first such rows compile."""
+    def find_other(self, whole: Predictor, model: str) -> Predictor:
+        """Return the predictor of a model that is an attribute of a forest, compiled once."""
         with self._lock:
-            if self._for_copied_rows is None:
-                self._for_copied_rows = _build(whole, whole.forest.for_copied_rows)
-        return self._for_copied_rows
+            if model not in self._others:
+                self._others[model] = _build(whole, getattr(whole.forest, model))
+        return self._others[model]
 
 
 def read_range(forest: Forest, iteration_range: Any) -> tuple[Any, Any]:

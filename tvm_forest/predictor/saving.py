@@ -32,7 +32,7 @@ from ..target import Target, parse_target
 from ..targets.stored_code import find_obstacle, load_library, to_machine_code
 from ..threads import check_n_jobs
 from . import argument_parts
-from .building import build, class_for
+from .building import build, to_predictor
 from .predictor import Predictor
 
 LOG = logging.getLogger(__name__)
@@ -199,14 +199,13 @@ def _read_model(manifest: dict[str, Any], parts: dict[str, Any]) -> BuildRequest
 
 def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bool) -> Predictor:
     request = _read_model(manifest, parts)
-    target = request.target
     check_n_jobs("load_predictor", manifest["n_jobs"])
-    code = "it is not trusted" if recompile else _load_all(manifest, parts, target)
+    code = "it is not trusted" if recompile else _load_all(manifest, parts, request.target)
     if isinstance(code, str):
         LOG.warning("the stored code is not used, and the model is compiled anew: %s", code)
         predictor = build(request)
     else:
-        predictor = class_for(code.library, target)(request.settled(), code)
+        predictor = to_predictor(request, code)
     predictor.n_jobs = manifest["n_jobs"]
     return predictor
 

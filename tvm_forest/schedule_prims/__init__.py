@@ -8,8 +8,8 @@ takes: Schedule; gives: Schedule; `rewrite`, which changes the model as a schedu
     walks.py        interleave  unroll_walk  peel_walk  simdize (also named vectorize)
     model.py        tile_nodes  pad_trees  sort_trees  know_depths
     memory.py       represent_as  cache
-    reductions.py   atomic_reduce  vector_reduce  ordered_reduce
-    devices.py      gpu_dimension  cooperate  shared_reduce
+    reductions.py   atomic_reduce  vector_reduce  ordered_reduce  shared_reduce
+    devices.py      gpu_dimension  cooperate
 
 A new directive is a function in one of these files and a line in the body of `Schedule`
 (`schedule.py`), which lists the whole language.

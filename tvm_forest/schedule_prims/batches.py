@@ -31,9 +31,7 @@ Edited: TypeAlias = "Given | Mapping[int, Given]"
 """Schedules, of which some are still to be made by functions, or are TVM's."""
 
 
-def edit(
-    given: Edited, start: Callable[[], Schedule], take: Callable[[Any], Any] = lambda given: given
-) -> Schedules:
+def edit(given: Edited, start: Callable[[], Schedule], take: Callable[[Any], Any]) -> Any:
     """Call the functions among schedules, and read those of TVM.
 
     Args:
@@ -45,11 +43,7 @@ def edit(
         ScheduleError: a function gives no schedule.
     """
     if isinstance(given, Mapping):
-        return {key: _edit(value, start, take) for key, value in given.items()}
-    return _edit(given, start, take)
-
-
-def _edit(given: Any, start: Callable[[], Schedule], take: Callable[[Any], Any]) -> Schedule:
+        return {key: edit(value, start, take) for key, value in given.items()}
     if type(given).__module__.partition(".")[0] == "tvm":
         return take(given)
     if not callable(given):

@@ -1,4 +1,4 @@
-"""Directives for GPUs: gpu_dimension, cooperate, shared_reduce.
+"""Directives for GPUs: gpu_dimension, cooperate.
 
 takes: Schedule; gives: Schedule whose loops are mapped to the threads of a GPU.
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..nest import Loop, find_paths
 from ..nest.problems import Problem
 from ..target import STATIC_SHARED_BYTES
-from .directive import Refusal, check_word, directive, find_loop
+from .directive import Refusal, check_word, directive, find_loop, find_unassigned
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -44,13 +44,11 @@ def gpu_dimension(sch: Schedule, index: str, dimension: str) -> Schedule:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # grid.x
           S                            S
     """
-    loop = find_loop(sch, index)
+    loop = find_unassigned(sch, index)
     check_word("dimension", dimension, DIMENSIONS)
     if sch.target == "cpu":
         raise Refusal(loop, "cannot be mapped on a CPU; use parallel")
-    if loop.is_assigned:
-        raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
-    if _is_on_block(dimension) and loop.count is None:
+    if is_on_block(dimension) and loop.count is None:
         what = f"block extent must be constant, '{index}' has n iterations; tile it first"
         raise Refusal("index", what)
     used = next((x for x in (*sch.path(index), *loop.traverse()) if x.gpu == dimension), None)
@@ -60,14 +58,15 @@ def gpu_dimension(sch: Schedule, index: str, dimension: str) -> Schedule:
     return _check_block(sch.with_loop(index, replace(loop, gpu=dimension)))
 
 
-def _is_on_block(dimension: str | None) -> bool:
+def is_on_block(dimension: str | None) -> bool:
+    """Return whether a dimension is one of a thread block."""
     return str(dimension).startswith("block")
 
 
 def _check_block(sch: Schedule) -> Schedule:
     """Return a schedule, unless a block would have too many threads."""
     for path in find_paths(sch.nest):
-        counts = [x.count or 1 for x in path if _is_on_block(x.gpu)]
+        counts = [x.count or 1 for x in path if is_on_block(x.gpu)]
         counts += [_find_team_size(sch)] * any(x.cooperate for x in path)
         if prod(counts) > MAX_BLOCK_THREADS:
             raise Refusal("index", say_too_many(counts))
@@ -142,30 +141,3 @@ def list_team_problems(nest: Loop) -> Iterator[Problem]:
         for loop in (x for x in team.traverse() if x.simdize):
             what = f"'{loop.name}' has simdize {loop.simdize}, but {whose}"
             yield Problem(loop.name, what, "choose one of them")
-
-
-# -- sums -----------------------------------------------------------------------------------------
-
-
-@directive()
-def shared_reduce(sch: Schedule, index: str) -> Schedule:
-    """Keep the partial sums of a tree loop in the shared memory of a GPU's thread block.
-
-    Args:
-        index: a loop over trees that is mapped to a block dimension.
-
-    Raises:
-        ScheduleError: no such loop, over rows, or not mapped to a block dimension.
-
-    Rewrite:
-        for t1 in (0, 20, 1)   # block.y   -->   for t1 in (0, 20, 1)   # block.y; reduce shared
-          S                                        S
-    """
-    loop = find_loop(sch, index)
-    if loop.kind != "tree":
-        raise Refusal(loop, "does not run over trees, nothing conflicts; leave this step out")
-    if not _is_on_block(loop.gpu):
-        raise Refusal(loop, "is not mapped to a block dimension; use gpu_dimension before")
-    if loop.reduce is not None:
-        raise Refusal(loop, f"already has {loop.describe()}; choose one of them")
-    return sch.with_loop(index, replace(loop, reduce="shared"))

@@ -45,6 +45,15 @@ class TraceStep:
     do: str
     arguments: dict[str, Any]
 
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> TraceStep:
+        """Return the step that `to_dict` said.
+
+        Raises:
+            TypeError, LookupError, AttributeError: it said nothing like that.
+        """
+        return cls(said["do"], {name: value for name, value in said.items() if name != "do"})
+
     def to_dict(self) -> dict[str, Any]:
         """Return the form that the JSON text holds."""
         return {"do": self.do, **self.arguments}
@@ -77,8 +86,8 @@ class Directive:
         name: what users call it.
         rewrite: the function that checks a step and returns the rewritten schedule.
         choices: yields the argument dicts that a search may try on a schedule.
-        onto_tir: replays the step on TVM's schedule, `onto_tir(tir, loops, **arguments)`; None if
-            our passes do what it says.
+        onto_tir: changes the loops of TVM's schedule, `onto_tir(tir, loops, **arguments)`; None if
+            TVM cannot, or if the directive only says something of a loop, which `replay` notes.
         onto_forest: rewrites the model, `onto_forest(forest, **arguments)`; None for loops.
         check_new: refuses arguments when the step is written, `check_new(**arguments)`, for what a
             trace may say that comes from another process.
@@ -156,10 +165,7 @@ def name_parts(loop: Loop, *endings: str) -> list[str]:
 
 
 def directive(
-    choices: Choices = lambda sch: iter(()),
-    onto_tir: Callable[..., None] | None = None,
-    onto_forest: Callable[..., Forest] | None = None,
-    check_new: Callable[..., None] = lambda **arguments: None,
+    choices: Choices = lambda sch: iter(()), **more: Callable[..., Any]
 ) -> Callable[[Method[P]], Method[P]]:
     """Make a function a directive, see `Directive`; gives the method that `Schedule` lists.
 
@@ -167,7 +173,7 @@ def directive(
     """
 
     def register(rewrite: Method[P]) -> Method[P]:
-        entry = Directive(rewrite.__name__, rewrite, choices, onto_tir, onto_forest, check_new)
+        entry = Directive(rewrite.__name__, rewrite, choices, **more)
         DIRECTIVES[entry.name] = entry
 
         @functools.wraps(rewrite)
@@ -213,14 +219,20 @@ def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
     raise Refusal(argument, f"no live index {name!r} (live: {live})")
 
 
+def find_unassigned(sch: Schedule, index: str) -> Loop:
+    """Return a loop of which no directive has said how its iterations run."""
+    loop = find_loop(sch, index)
+    if loop.is_assigned:
+        raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
+    return loop
+
+
 def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
     """Return a leaf loop of which no directive has said how its iterations run."""
-    loop = find_loop(sch, index)
+    loop = find_unassigned(sch, index)
     if find_leaf_loops(loop, sch.vectors) != (loop,):
         inside = f"contains '{loop.children[0].name}'"
         raise Refusal(loop, f"is not innermost ({inside}); choose the innermost loop")
-    if loop.is_assigned:
-        raise Refusal(loop, f"already has {loop.describe()}; choose one of them")
     return loop
 
 

@@ -116,11 +116,9 @@ def check_gaps(sch: Nest) -> None:
     for region, kind in product(regions, OUTPUT_KINDS):
         if not has_no_gaps(region, sch.guards, kind):
             values = "rows" if kind == "batch" else "classes"
-            what = f"the {values} of '{region.name}' have gaps, in which others add up as well; "
-            advice = (
-                f"order loops over {values} as they were tiled, by sizes that divide each other"
-            )
-            raise _error(sch, f"{what}{advice}")
+            what = f"the {values} of '{region.name}' have gaps, in which others add up as well"
+            advice = "as they were tiled, by sizes that divide each other"
+            raise _error(sch, f"{what}; order loops over {values} {advice}")
 
 
 def check_tiles(layout: type[Layout], forest: Forest, sch: Schedule) -> None:

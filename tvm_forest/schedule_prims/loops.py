@@ -17,6 +17,7 @@ from .directive import (
     check_new_names,
     directive,
     find_loop,
+    find_unassigned,
     is_whole,
     name_parts,
     offer_loops,
@@ -187,11 +188,7 @@ def _check_adjacent(sch: Schedule, outer: Loop, inner: Loop) -> None:
         raise Refusal("indices", what, inner.name)
 
 
-def _parallel_onto_tir(tir: s_tir.Schedule, loops: TirLoops, index: str) -> None:
-    tir.parallel(loops[index])
-
-
-@directive(offer_loops(lambda loop: not loop.is_assigned), onto_tir=_parallel_onto_tir)
+@directive(offer_loops(lambda loop: not loop.is_assigned))
 def parallel(sch: Schedule, index: str) -> Schedule:
     """Let the iterations of a loop run at the same time on CPU threads.
 
@@ -211,13 +208,9 @@ def parallel(sch: Schedule, index: str) -> Schedule:
         for b0 in (0, n, 64)   -->   parallel b0 in (0, n, 64)
           S                            S
     """
-    loop = find_loop(sch, index)
+    loop = find_unassigned(sch, index)
     if sch.target == "gpu":
         raise Refusal(loop, "cannot use CPU threads on a GPU; use gpu_dimension")
-    if loop.parallel:
-        raise Refusal(loop, "is already parallel; leave this step out")
-    if loop.is_assigned:
-        raise Refusal(loop, f"is already {loop.describe()}; tile it before that")
     return sch.with_loop(index, replace(loop, parallel=True))
 
 
@@ -225,11 +218,7 @@ def _is_small_and_plain(loop: Loop) -> bool:
     return loop.count is not None and loop.count <= 8 and not loop.describe()
 
 
-def _unroll_onto_tir(tir: s_tir.Schedule, loops: TirLoops, index: str) -> None:
-    tir.unroll(loops[index])
-
-
-@directive(offer_loops(_is_small_and_plain), onto_tir=_unroll_onto_tir)
+@directive(offer_loops(_is_small_and_plain))
 def unroll(sch: Schedule, index: str) -> Schedule:
     """Write out all iterations of a loop one after the other.
 
@@ -246,12 +235,10 @@ def unroll(sch: Schedule, index: str) -> Schedule:
         for t1 in (0, 4, 1)   -->   for t1 in (0, 4, 1)    # unroll
           S                           S
     """
-    loop = find_loop(sch, index)
+    loop = find_unassigned(sch, index)
     if loop.count is None:
         what = f"cannot unroll '{index}' with a symbolic number of iterations"
         raise Refusal("index", f"{what}; tile it and unroll the inner loop")
     if loop.count > MAX_UNROLLED:
         raise Refusal("index", f"{loop.count} iterations exceed {MAX_UNROLLED}; tile first")
-    if loop.is_assigned:
-        raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
     return sch.with_loop(index, replace(loop, unroll=True))

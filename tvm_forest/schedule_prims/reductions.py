@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..nest import Loop
+from .devices import is_on_block
 from .directive import Refusal, directive, find_loop
 
 if TYPE_CHECKING:
@@ -107,14 +108,36 @@ def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
     return sch.with_loop(index, replace(loop, reduce="vector", width=width))
 
 
-def _find_conflict(sch: Schedule, index: str, why: str) -> Loop:
+@directive()
+def shared_reduce(sch: Schedule, index: str) -> Schedule:
+    """Keep the partial sums of a tree loop in the shared memory of a GPU's thread block.
+
+    Pass: PrivatizeSums.
+
+    Args:
+        index: a loop over trees that is mapped to a block dimension.
+
+    Raises:
+        ScheduleError: no such loop, over rows, or not mapped to a block dimension.
+
+    Rewrite:
+        for t1 in (0, 20, 1)   # block.y   -->   for t1 in (0, 20, 1)   # block.y; reduce shared
+          S                                        S
+    """
+    loop = _find_conflict(sch, index, "there is nothing to share", "use gpu_dimension")
+    if not is_on_block(loop.gpu):
+        raise Refusal(loop, "is not mapped to a block dimension; use gpu_dimension before")
+    return sch.with_loop(index, replace(loop, reduce="shared"))
+
+
+def _find_conflict(sch: Schedule, index: str, why: str, remedy: str = "make it parallel") -> Loop:
     """Return a loop whose iterations add to one margin at the same time."""
     loop = find_loop(sch, index)
     if loop.kind != "tree":
         values = "rows" if loop.kind == "batch" else "classes"
         raise Refusal(loop, f"runs over {values}, nothing conflicts; leave this step out")
     if not (loop.parallel or loop.gpu):
-        raise Refusal(loop, f"is sequential; {why}, or make it parallel first")
+        raise Refusal(loop, f"is sequential; {why}, or {remedy} first")
     if loop.reduce is not None:
         raise Refusal(loop, f"already has {'; '.join(loop.annotations())}; choose one of them")
     return loop

@@ -80,7 +80,7 @@ def adds_in_order(nest: Loop) -> bool:
 def _steps_over_inside(loop: Loop) -> bool:
     if loop.kind != "tree" or loop.count == 1:
         return True
-    spans = [_range_of_sums(path[1:], "tree") for path in find_paths(loop)]
+    spans = [range_of_sums(path[1:], "tree") for path in find_paths(loop)]
     return max(high for _, high in spans) - min(low for low, _ in spans) < loop.step
 
 
@@ -103,11 +103,14 @@ def _are_in_order(first: tuple[Loop, ...], second: tuple[Loop, ...], sorted_in: 
 
 
 def _lies_below(first: tuple[Loop, ...], second: tuple[Loop, ...], kind: Kind) -> bool:
-    return _range_of_sums(first, kind)[1] < _range_of_sums(second, kind)[0]
+    return range_of_sums(first, kind)[1] < range_of_sums(second, kind)[0]
 
 
-def _range_of_sums(path: tuple[Loop, ...], kind: Kind) -> tuple[float, float]:
-    """Smallest and largest sum of the values of the loops of one kind, without guards."""
+def range_of_sums(path: tuple[Loop, ...], kind: Kind) -> tuple[float, float]:
+    """Return the smallest and the largest sum of values of the loops of one kind, without guards.
+
+    The largest one is infinite where it depends on the number of rows.
+    """
     inside = [loop for loop in path if loop.kind == kind]
     high = sum(float("inf") if loop.last is None else loop.last for loop in inside)
     return sum(loop.start for loop in inside), high

@@ -5,20 +5,23 @@ takes: s_tir.Schedule and Schedule; gives: nothing, the s_tir.Schedule is change
 What S-TIR can do is done by its primitives. All else stands on the loops, as annotations that
 passes read: the name of a loop, and what directives say of it, see `nest.marks`. S-TIR cannot hold
 loops with copies. From the first one inwards its nest is left as it is, and the outermost loop left
-says in `PARTS`, as JSON, which loops the pass WriteNest is to put in the place of all of them:
+says in `STEPS`, as JSON, by which directives the pass WriteNest is to make others of all of them:
 
     for batch in range(n):    # tvm_forest.name "batch"
-      for tree in range(9):   # tvm_forest.name "tree", tvm_forest.parts {"loops": [{"name": "d1",
-        walk                  #   "of": "tree", "kind": "tree", "range": [0, 4, 1]}, ...], ...}
+      for tree in range(9):   # tvm_forest.name "tree", tvm_forest.steps [{"do": "split",
+        walk                  #   "index": "tree", "first": "d1", "second": "d2", "at": 4}]
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
-from ..nest.marks import marks_of, write_bound, write_guards, write_loops
+from ..nest import Nest
+from ..nest.marks import marks_of
 from .directive import DIRECTIVES, TirLoops
+from .model import OF_MODEL
 from .schedule import Schedule
 
 if TYPE_CHECKING:
@@ -27,8 +30,8 @@ if TYPE_CHECKING:
 PREFIX = "tvm_forest."
 NAME = PREFIX + "name"
 """Holds the name that a loop has in the schedule."""
-PARTS = PREFIX + "parts"
-"""Holds the loops in the place of a loop and all inside it, and the guards of the nest, as JSON."""
+STEPS = PREFIX + "steps"
+"""Holds the directives that put copies in the place of a loop and those inside, as JSON."""
 KIND = PREFIX + "kind"
 """Says what a loop of one iteration counts, of which no index depends, and its step."""
 WALK_BLOCK = "walk"
@@ -46,56 +49,53 @@ def replay(tir: s_tir.Schedule, sch: Schedule) -> None:
         tir: TVM's schedule of a canonical function.
         sch: what to replay.
     """
-    above, written = _replay_steps(tir, sch)
-    for name, loop in (above | written).items():
-        tir.annotate(loop, NAME, name)
-    for name, loop in above.items():
-        fact = sch[name]
-        marks = marks_of(fact)
+    chain, told = _replay_steps(tir, sch)
+    loops, copied = _name_loops(tir, chain), find_copied(chain, sch)
+    for name, loop in loops.items():
+        fact = chain[name]
+        marks = {} if name in copied else marks_of(sch[name])
         if fact.count == 1:
-            marks["kind"] = [fact.kind, write_bound(fact.step)]
-        if fact.kind != "tree":
-            marks.pop("parallel", None)
-        marks.pop("unroll", None)
+            marks["kind"] = [fact.kind, fact.step]
+        tir.annotate(loop, NAME, name)
         for word, value in marks.items():
-            tir.annotate(loop, PREFIX + word, value)
-    if written:
-        outermost = next(iter(written.values()))
-        tir.annotate(outermost, PARTS, _write_parts(sch, [*above], [*written]))
+            if word == "unroll" or (word == "parallel" and fact.kind != "tree"):  # a reduction
+                getattr(tir, word)(loop)
+            else:
+                tir.annotate(loop, PREFIX + word, value)
+    if copied:
+        told = [x for x in told if x.get("index") in copied or x.get("index") not in loops]
+        tir.annotate(loops[copied[0]], STEPS, json.dumps(told))
 
 
-def _replay_steps(tir: s_tir.Schedule, sch: Schedule) -> tuple[TirLoops, TirLoops]:
-    """Apply what S-TIR can do; return its loops, and those that WriteNest replaces, by name."""
-    now, written = sch.fresh(), list[str]()
+def _replay_steps(tir: s_tir.Schedule, sch: Schedule) -> tuple[Schedule, list[dict[str, Any]]]:
+    """Apply what S-TIR can do; return the nest that this gives, and the steps that are left."""
+    chain = now = sch.fresh()
+    told = list[dict[str, Any]]()
     for step in sch.steps:
-        loops, _ = _name_loops(tir, now, written)
-        before, now = now, DIRECTIVES[step.do].apply(now, step.arguments)
-        index, hook = str(step.arguments.get("index")), DIRECTIVES[step.do].onto_tir
-        if not loops.keys() >= {*step.arguments.get("indices", [index])}:
-            continue
-        if step.do == "parallel" and before[index].kind == "tree":
-            continue  # S-TIR sees a reduction
-        if hook is not None:
-            hook(tir, loops, **step.arguments)
-        elif set(before.names()) != set(now.names()):
-            names = [*loops]
-            written = names[names.index(index) :] + written
-    return _name_loops(tir, now, written)
+        directive, arguments = DIRECTIVES[step.do], step.arguments
+        names = arguments.get("indices", [arguments.get("index")])
+        if directive.onto_tir is not None and {*names} <= {*chain.names()}:
+            directive.onto_tir(tir, _name_loops(tir, chain), **arguments)
+            chain = directive.apply(chain, arguments)
+        elif step.do not in OF_MODEL:
+            if step.do == "split_by_depth":
+                told.append({"do": "know_depths", "depths": now.hops, "likely": now.likely})
+            told.append(step.to_dict())
+        now = directive.apply(now, arguments)
+    return chain, told
 
 
-def _name_loops(
-    tir: s_tir.Schedule, sch: Schedule, written: list[str]
-) -> tuple[TirLoops, TirLoops]:
-    """Name the loops of S-TIR: the outer ones are those of the schedule, the others are written."""
+def _name_loops(tir: s_tir.Schedule, chain: Schedule) -> TirLoops:
+    """Return the loops of S-TIR by their names."""
     loops = tir.get_loops(tir.get_sblock(WALK_BLOCK))
-    count = len(loops) - len(written)
-    outer = dict(zip(sch.names(), loops[:count], strict=False))
-    return outer, dict(zip(written, loops[count:], strict=True))
+    return dict(zip(chain.names(), loops, strict=True))
 
 
-def _write_parts(sch: Schedule, above: list[str], replaced: list[str]) -> str:
-    """Return the loops in the place of those replaced, inside of those above, and all guards."""
-    of = {copy: origin for origin in replaced for copy in sch.copies(origin)}
-    inside = sch[above[-1]].children if above else sch.nest.children
-    loops, guards = write_loops(inside, of), write_guards(sch.guards)
-    return json.dumps({"loops": loops, "guards": guards})
+def find_copied(chain: Nest, sch: Nest) -> list[str]:
+    """Return the names of a chain of loops from the first one on that another nest has copies of.
+
+    Of a loop that is specialized, every iteration has copies.
+    """
+    names, others = chain.names(), (x.name for x in sch.loops() if not x.is_specialized)
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(names, others, strict=False))
+    return [*names[len([*alike]) :]]

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 from .. import layouts
 from ..errors import ScheduleError
-from ..nest import Guard, Loop, Nest, Share, find_paths, make_chain, replace_loop
+from ..nest import Loop, Nest, Share, find_paths, make_chain, replace_loop
 from ..nest.marks import MARKS, Marks, marks_of, name_arguments
-from ..nest.problems import Problem, does_each_once, list_problems
+from ..nest.problems import Problem, list_problems
 from ..process.locks import cached_property
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole, make_error
@@ -83,7 +83,7 @@ class Schedule(Nest):
     ordered_reduce = reductions.ordered_reduce
     gpu_dimension = devices.gpu_dimension
     cooperate = devices.cooperate
-    shared_reduce = devices.shared_reduce
+    shared_reduce = reductions.shared_reduce
 
     # -- making -----------------------------------------------------------------------------------
 
@@ -91,10 +91,8 @@ class Schedule(Nest):
         for name, least in (("trees", 0), ("classes", 1)):
             value = getattr(self, name)
             if not is_whole(value, least):
-                raise ScheduleError(
-                    f"schedule: argument '{name}': {value!r} is no count; "
-                    f"give an integer >= {least}"
-                )
+                what = f"{value!r} is no count; give an integer >= {least}"
+                raise ScheduleError(f"schedule: argument '{name}': {what}")
         if self.hops == ():
             object.__setattr__(self, "hops", self.depths)
         if self.nest is None:
@@ -167,30 +165,25 @@ class Schedule(Nest):
         """Return this schedule with others, in order, in the place of a loop and its inside."""
         return replace(self, nest=replace_loop(self.nest, name, new)[0])
 
-    def take_nest(self, nest: Loop, guards: tuple[Guard, ...], marks: Marks) -> Schedule:
-        """Return this schedule with the loops of a function that `s_tir.Schedule` has scheduled.
-
-        What annotations say of them is checked as if directives had said it.
+    def with_annotations(self, steps: Iterable[TraceStep], marks: Marks) -> Schedule:
+        """Return this schedule with what annotations say of its loops, as directives would say it.
 
         Args:
-            nest: the loops, of which nothing is said, inside the root.
-            guards: of partial tiles.
-            marks: what is said of each loop, by its name, see `nest.marks`.
+            steps: the directives that make copies of loops, and those about the copies.
+            marks: what is said of each loop without copies, by its name, see `nest.marks`.
 
         Raises:
-            ScheduleError: loops or annotations that no directive would give.
+            ScheduleError: a directive refuses it.
         """
-        new = replace(self, nest=nest, guards=guards, replaced=())
-        problem = new.problem()
-        if problem is not None:
-            raise make_error(new, "build", f"argument 'schedule': {problem}", problem.loop)
-        if not does_each_once(new):
-            what = "its loops leave out rows, classes or trees, or do them twice; change them by"
-            raise make_error(new, "build", f"argument 'schedule': {what} TVM's primitives only")
+        new = self
+        for step in steps:
+            new = new.take_steps([step])
+            if step.do != "know_depths":  # what it says holds for the next step
+                new = replace(new, hops=None, likely=None)
         return replace(_mark(new, marks), steps=self.steps)
 
     def retell(self) -> Schedule:
-        """Return a schedule whose directives make the loops of this one, which `take_nest` took.
+        """Return a schedule whose directives make the loops of this one, which a function has.
 
         Of loops over the same, that with the larger step is the outer one of a `tile`, wherever the
         nest has it; a loop that was not split keeps the name that it has without directives:
@@ -223,7 +216,21 @@ class Schedule(Nest):
 
     def without(self, *directives: str) -> Schedule:
         """Return the schedule that the trace gives if all steps of some directives are left out."""
-        return _replay(self, [step for step in self.steps if step.do not in directives])
+        return self.fresh().take_steps(x for x in self.steps if x.do not in directives)
+
+    def take_steps(self, steps: Iterable[TraceStep]) -> Schedule:
+        """Return the schedule that further steps of a trace give.
+
+        Raises:
+            ScheduleError: a directive is unknown, or refuses a step.
+        """
+        sch = self
+        for step in steps:
+            if not isinstance(step.do, str) or step.do not in DIRECTIVES:
+                known = ", ".join(sorted(DIRECTIVES))
+                raise ScheduleError(f"schedule: no directive {step.do!r} (have: {known})")
+            sch = DIRECTIVES[step.do].apply(sch, step.arguments)
+        return sch
 
     # -- texts ------------------------------------------------------------------------------------
 
@@ -267,23 +274,20 @@ class Schedule(Nest):
             depths = None if data.get("depths") is None else tuple(data["depths"])
             size = (data["trees"], data["classes"], data.get("target"), depths)
             start = cls(*size, vectors=bool(data.get("vectors", False)))
-            steps = [TraceStep(step.pop("do"), step) for step in data["steps"]]
+            steps = [*map(TraceStep.of, data["steps"])]
             version, batch = data["version"], data["batch"]
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ScheduleError(
                 f"from_json: argument 'text': no schedule ({error}); give what to_json returned"
             ) from None
-        if version != JSON_VERSION:
-            raise ScheduleError(
-                f"from_json: field 'version': expected {JSON_VERSION}, got {version!r}; "
-                "write the schedule again with this version of tvm_forest"
-            )
-        if batch is not None:
-            raise ScheduleError(
-                f"from_json: field 'batch': expected null, got {batch!r}; schedules are for any "
-                "number of rows, so write null"
-            )
-        return _replay(start, steps)
+        for name, given, wanted, advice in (
+            ("version", version, JSON_VERSION, "write it again with this version of tvm_forest"),
+            ("batch", batch, None, "schedules are for any number of rows, so write null"),
+        ):
+            if given != wanted:
+                what = f"expected {json.dumps(wanted)}, got {given!r}"
+                raise ScheduleError(f"from_json: field '{name}': {what}; {advice}")
+        return start.take_steps(steps)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._key == other._key
@@ -310,13 +314,3 @@ def _mark(sch: Schedule, marks: Marks) -> Schedule:
 def _find_depth(loop: Loop) -> tuple[int, bool]:
     """Return what sorts loops over the same, outermost first; a loop of one iteration is last."""
     return (-loop.step if isinstance(loop.step, int) else -sys.maxsize), loop.count == 1
-
-
-def _replay(sch: Schedule, steps: list[TraceStep]) -> Schedule:
-    start = sch.fresh()
-    for step in steps:
-        if not isinstance(step.do, str) or step.do not in DIRECTIVES:
-            known = ", ".join(sorted(DIRECTIVES))
-            raise ScheduleError(f"schedule: no directive {step.do!r} (have: {known})")
-        start = DIRECTIVES[step.do].apply(start, step.arguments)
-    return start

@@ -35,7 +35,8 @@ class KeepSums(NestPass):
 
     def _keep(self, trees: tirx.For) -> tirx.Stmt:
         leaf, fact = trees.body, self.facts.of(trees.body)
-        if self.facts.of(trees).kind != "tree" or not fact.name or fact.count is None:
+        alone = self.facts.of(trees).kind == "tree" and not self.facts.is_parallel(trees)
+        if not alone or not fact.name or fact.count is None:  # threads would share the sums
             return trees
         computed = WALKERS[fact.simdize].computed_rows(leaf.extent, fact.count)
         store = leaf.body
@@ -43,8 +44,6 @@ class KeepSums(NestPass):
             return trees
         # linear leaves read rows, and there are none behind the last one
         if mentions(store.indices, {trees.loop_var}) or ops.find_calls(store, ops.LINEAR):
-            return trees
-        if self.facts.is_parallel(trees):  # its threads would share the sums
             return trees
         code = Builder()
         sums = code.buffer("sums", (i64(fact.count),), store.buffer.dtype)

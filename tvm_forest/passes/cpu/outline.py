@@ -14,15 +14,14 @@ things it computes the addresses of all of them first, and keeps them in memory.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, GlobalVar, PrimType, StringImm
 
 from ...internals.names import DEVICE_ID, DEVICE_TYPE
-from ...tir_gen.ir import find_all, join_statements
+from ...tir_gen.ir import join_statements
+from ..function_pass import expanding_pass
 
 PART = "tvm_forest.part"
 """Attribute of a statement that `OutlineParts` moves."""
@@ -35,26 +34,35 @@ SYMBOL = "global_symbol"
 
 INT = PrimType("int32")
 
+Functions = dict[GlobalVar, tirx.PrimFunc]
+
 
 def mark_part(statement: tirx.Stmt) -> tirx.Stmt:
     """Return a statement that is to be a function of its own where the pipeline knows of that."""
     return tirx.AttrStmt(tirx.IntImm("int32", 0), PART, tirx.IntImm("int32", 1), statement)
 
 
-@tvm.transform.module_pass(opt_level=0, name="tvm_forest.OutlineParts")
+@expanding_pass
 class OutlineParts:
     """Move the parts of functions that `mark_part` marked."""
 
-    def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
-        """Rewrite all functions that have some."""
-        functions = dict(mod.functions.items())
-        for var, func in mod.functions.items():
-            if find_all(func, tirx.AttrStmt, _is_part):
-                functions |= _outline_parts(var, func)
-        return tvm.IRModule(functions)
+    def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
+        """Return a function that calls its parts, and these."""
+        parts: Functions = {}
+
+        def move(statement: tirx.AttrStmt) -> tirx.Stmt:
+            if str(statement.attr_key) != PART:
+                return statement
+            name = GlobalVar(f"{var.name_hint}_part_{len(parts)}")
+            part, call = outline(name, statement.body, func.attrs["target"])
+            parts[name] = part.with_attr(PART, 1)
+            return call
+
+        body = tvm_ffi.structural_map(func.body, (tirx.AttrStmt, move))
+        return {**parts, var: func.with_body(body)} if parts else {}
 
 
-@tvm.transform.module_pass(opt_level=0, name="tvm_forest.FinishOutlined")
+@expanding_pass
 class FinishOutlined:
     """Give functions that `outline` made what TVM gives those that it can call.
 
@@ -62,42 +70,18 @@ class FinishOutlined:
     called once, and that nobody else can call, back into its caller.
     """
 
-    def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
-        """Rewrite the functions without a symbol."""
-        functions = dict(mod.functions.items())
-        for var, func in mod.functions.items():
-            if SYMBOL not in func.attrs:
-                func = func.with_body(_on_host(func.body))
-                if PART in func.attrs:
-                    func = func.with_attr(SYMBOL, var.name_hint)
-                functions[var] = func
-        return tvm.IRModule(functions)
+    def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
+        """Rewrite a function without a symbol."""
+        if SYMBOL in func.attrs:
+            return {}
+        func = func.with_body(_on_host(func.body))
+        return {var: func.with_attr(SYMBOL, var.name_hint) if PART in func.attrs else func}
 
 
 def _on_host(code: tirx.Stmt) -> tirx.Stmt:
     for key, number in ((DEVICE_ID, 0), (DEVICE_TYPE, int(tvm.cpu().dlpack_device_type()))):
         code = tirx.AttrStmt(StringImm("default"), key, tirx.const(number, "int32"), code)
     return code
-
-
-def _is_part(statement: tirx.AttrStmt) -> bool:
-    return str(statement.attr_key) == PART
-
-
-def _outline_parts(var: GlobalVar, func: tirx.PrimFunc) -> dict[GlobalVar, tirx.PrimFunc]:
-    """Return a function that calls its parts, and these."""
-    functions: dict[GlobalVar, tirx.PrimFunc] = {}
-
-    def move(statement: tirx.AttrStmt) -> tirx.Stmt:
-        if not _is_part(statement):
-            return statement
-        name = GlobalVar(f"{var.name_hint}_part_{len(functions)}")
-        part, call = outline(name, statement.body, func.attrs["target"])
-        functions[name] = part.with_attr(PART, 1)
-        return call
-
-    body = tvm_ffi.structural_map(func.body, (tirx.AttrStmt, move))
-    return {**functions, var: func.with_body(body)}
 
 
 def outline(
@@ -109,14 +93,12 @@ def outline(
     """
     params, arguments, declared = [], [], []
     for var in tirx.analysis.undefined_vars(body, []):
+        param = argument = var
         if hasattr(var, "data"):  # a buffer
-            address = tirx.Var(f"{var.name}_address", var.data.ty)
-            declared.append(tirx.DeclBuffer(var, data=address))
-            params.append(address)
-            arguments.append(var.data)
-        else:
-            params.append(var)
-            arguments.append(var)
+            param, argument = tirx.Var(f"{var.name}_address", var.data.ty), var.data
+            declared.append(tirx.DeclBuffer(var, data=param))
+        params.append(param)
+        arguments.append(argument)
     body = tirx.AttrStmt(tirx.IntImm("int32", 0), INSIDE, tirx.IntImm("int32", 1), body)
     code = join_statements([*declared, body, tirx.Return(tirx.const(0, "int32"))])
     func = tirx.PrimFunc(params, code, INT).with_attr("target", target)

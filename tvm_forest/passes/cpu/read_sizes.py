@@ -12,8 +12,6 @@ the code, see `Nest.runs_over_rounds`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tvm import tirx
 
 from ...runtime.results import SIZES
@@ -22,7 +20,6 @@ from ..function_pass import NestPass, function_pass
 
 
 @function_pass
-@dataclass(frozen=True)
 class ReadSizes(NestPass):
     """Let loops over all rounds end where an array of the model says."""
 
@@ -34,8 +31,7 @@ class ReadSizes(NestPass):
         rounds = tirx.Var("rounds", "int64")
 
         def change(loop: tirx.For) -> tirx.For:
-            fact = self.facts.of(loop)
-            whole = fact is not None and self.facts.nest.runs_over_rounds(fact)
+            whole = self.facts.nest.runs_over_rounds(self.facts.of(loop))
             return change_loop(loop, extent=rounds) if whole else loop
 
         body = rewrite_loops(func.body, change)

@@ -22,8 +22,8 @@ from tvm.ir import GlobalVar
 
 from ...internals.names import PACKED
 from ...tir_gen.ir import change_loop, rewrite_loops
-from ..function_pass import NestPass
-from .outline import SYMBOL, outline
+from ..function_pass import NestPass, expanding_pass
+from .outline import SYMBOL, Functions, outline
 
 TWIN = "tvm_forest.twin"
 """Attribute of a function with parallel loops: the name of its twin without threads."""
@@ -47,7 +47,7 @@ def _is_parallel(loop: tirx.For) -> bool:
     return loop.kind == tirx.ForKind.PARALLEL
 
 
-@tvm.transform.module_pass(opt_level=0, name="tvm_forest.AddTwins")
+@expanding_pass
 class AddTwins(NestPass):
     """Add the twins of functions that are to have one.
 
@@ -55,15 +55,13 @@ class AddTwins(NestPass):
     shared: the functions forget their twins.
     """
 
-    def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
-        """Visit all functions."""
-        functions = dict(mod.functions.items())
+    def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
+        """Return a function that is to have a twin, and this."""
+        if not _has_twin(func):
+            return {}
         shared = not any(x.kind == "tree" and x.parallel for x in self.facts.nest.loops())
-        for var, func in mod.functions.items():
-            if _has_twin(func):
-                functions[GlobalVar(str(func.attrs[TWIN]))] = make_twin(func)
-                functions[var] = func if shared else func.without_attr(TWIN)
-        return tvm.IRModule(functions)
+        twin = GlobalVar(str(func.attrs[TWIN]))
+        return {var: func if shared else func.without_attr(TWIN), twin: make_twin(func)}
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_forest.DropTwins")
@@ -77,35 +75,27 @@ class DropTwins:
         return tvm.IRModule(kept)
 
 
-@tvm.transform.module_pass(opt_level=0, name="tvm_forest.ShareBlocks")
+@expanding_pass
 class ShareBlocks:
     """Move the bodies of parallel loops to functions of their own, and add the twins."""
 
-    def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
-        """Rewrite the functions that have twins, which TVM can call already."""
-        functions = dict(mod.functions.items())
-        for var, func in mod.functions.items():
-            if _has_twin(func):
-                twin = str(func.attrs[TWIN])
-                func, blocks = _outline_loops(func, var.name_hint)
-                alone = make_twin(func).with_attr(SYMBOL, PACKED + twin)
-                functions |= {var: func, GlobalVar(twin): alone, **blocks}
-        return tvm.IRModule(functions)
+    def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
+        """Rewrite a function that has a twin, which TVM can call already."""
+        if not _has_twin(func):
+            return {}
+        blocks: Functions = {}
+
+        def move(loop: tirx.For) -> tirx.For:
+            if not _is_parallel(loop):
+                return loop
+            block = GlobalVar(f"{var.name_hint}_{len(blocks)}")
+            blocks[block], call = outline(block, loop.body, func.attrs["target"])
+            return change_loop(loop, body=call)
+
+        twin, func = str(func.attrs[TWIN]), func.with_body(rewrite_loops(func.body, move))
+        alone = make_twin(func).with_attr(SYMBOL, PACKED + twin)
+        return {var: func, GlobalVar(twin): alone, **blocks}
 
 
 def _has_twin(func: Any) -> bool:
     return TWIN in (func.attrs or {})
-
-
-def _outline_loops(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, dict[Any, Any]]:
-    """Return a function whose parallel loops call others, and these."""
-    blocks: dict[Any, Any] = {}
-
-    def move(loop: tirx.For) -> tirx.For:
-        if not _is_parallel(loop):
-            return loop
-        var = GlobalVar(f"{name}_{len(blocks)}")
-        blocks[var], call = outline(var, loop.body, func.attrs["target"])
-        return change_loop(loop, body=call)
-
-    return func.with_body(rewrite_loops(func.body, move)), blocks

@@ -26,10 +26,10 @@ def with_array_facts(
     func: tirx.PrimFunc, layout: Layout, arrays: Mapping[str, Array]
 ) -> tirx.PrimFunc:
     """Return a function that has these attributes."""
-    integers = {name: array for name, array in arrays.items() if array.dtype == "int64"}
     ranges = {
         name: [int(array.min(initial=0)), int(array.max(initial=0))]
-        for name, array in integers.items()
+        for name, array in arrays.items()
+        if array.dtype == "int64"
     }
     starts = {name: arrays[name].tolist() for name in layout.copied.values() if name in arrays}
     return func.with_attr(RANGES, ranges).with_attr(STARTS, starts)

@@ -14,12 +14,13 @@ blocks, and no rows of others lie between.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 
-from ...schedule_prims.regions import is_cut, list_values_inside
+from ...nest import Loop
+from ...schedule_prims.regions import has_no_gaps, list_values_inside
 from ...schedule_prims.replay import EPILOGUE
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import guard, i64, join_statements, replace_vars, with_body
@@ -70,12 +71,7 @@ def _with_epilogue(
 
 def _count_own_rows(facts: NestFacts, around: tuple[tirx.For, ...]) -> int | None:
     """Return how many rows a block has; None if they depend on the block, or others lie between."""
-    fact, guards = facts.nest[name_of(around[-1])], facts.nest.guards
-    if not fact.children:
-        return 1
-    values = [list_values_inside(child, guards, "batch") for child in fact.children]
-    if any(own is None for own in values):
-        return None
-    cut = any(is_cut(child, guards, "batch") for child in fact.children)
-    rows = np.unique(np.concatenate([own for own in values if own is not None]))
-    return None if cut or not np.array_equal(rows, np.arange(len(rows))) else len(rows)
+    nest, inside = facts.nest, facts.nest[name_of(around[-1])].children
+    own = Loop("", "batch", 0, 1, 1, tuple(replace(child, case=None) for child in inside))
+    rows = list_values_inside(own, nest.guards, "batch")
+    return None if rows is None or not has_no_gaps(own, nest.guards, "batch") else len(rows)

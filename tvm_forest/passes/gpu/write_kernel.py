@@ -231,10 +231,8 @@ class KernelWriter:
         width = int(find_calls(store, kernel_code.SHUFFLE)[0].args[3])
         threads = self.threads["block.x"][1]
         if threads % width:
-            what = (
-                f"argument 'schedule': {threads} threads of block.x cannot be dealt out in groups"
-            )
-            what += f" of {width}, as vector_reduce asks; use a multiple of {width}"
+            what = f"argument 'schedule': {threads} threads of block.x cannot be dealt out in"
+            what += f" groups of {width}, as vector_reduce asks; use a multiple of {width}"
             raise make_error(self.facts.nest, "build", what)
         return store
 

@@ -6,7 +6,6 @@ would have left it, and the Schedule that it stands for.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
@@ -14,8 +13,10 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...errors import ScheduleError
+from ...nest.problems import does_each_once
+from ...schedule_prims.directive import make_error
 from ...schedule_prims.replay import FINISH_BLOCK, NAME, PREFIX, WALK_BLOCK
-from ...schedule_prims.schedule import JSON_VERSION, Schedule
+from ...schedule_prims.schedule import Schedule
 from ...tir_gen import ir
 from ...tir_gen.attributes import read_model_facts
 from ..nest_facts import name_of
@@ -29,7 +30,7 @@ from .computation import (
     sort_axes,
     take_computation,
 )
-from .read_nest import check_replaced, find_nest, make_loop_error
+from .read_nest import find_schedules, make_loop_error
 
 BLOCKS = {WALK_BLOCK, INIT, UPDATE, FINISH_BLOCK}
 """The blocks of a canonical function, and what `decompose_reduction` makes of them."""
@@ -126,13 +127,14 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
     Raises:
         ScheduleError: the function is of no model, or its loops are those of no schedule.
     """
-    model = read_model_facts(func)
-    found = find_nest(func, model)
-    if found.origins:
-        check_replaced(func, model)
-    size = {"trees": model.trees, "classes": model.classes, "vectors": model.vectors, "batch": None}
-    about = {"version": JSON_VERSION, **size, "steps": model.steps}
-    return Schedule.from_json(json.dumps(about)).take_nest(found.nest, found.guards, found.marks)
+    chain, sch = find_schedules(func, read_model_facts(func))
+    problem = chain.problem()
+    if problem is not None:
+        raise make_error(chain, "build", f"argument 'schedule': {problem}", problem.loop)
+    if not does_each_once(chain):
+        what = "its loops leave out rows, classes or trees, or do them twice; change them by"
+        raise make_error(chain, "build", f"argument 'schedule': {what} TVM's primitives only")
+    return sch
 
 
 def computes(func: tirx.PrimFunc, canonical: tirx.PrimFunc) -> bool:

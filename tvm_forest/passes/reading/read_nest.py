@@ -17,7 +17,7 @@ nobody could read is refused by the name of the loop.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,12 +26,12 @@ from tvm import sym, tirx
 
 from ...errors import ScheduleError
 from ...internals.names import DICT_ATTRS
-from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Nest, Share, find_paths, make_chain
-from ...nest.marks import MARKS, Told, list_told, read_bound, read_guards, read_loops, with_marks
-from ...nest.problems import does_each_once
-from ...schedule_prims.directive import is_whole
-from ...schedule_prims.replay import KIND, NAME, PARTS, PREFIX
-from ...schedule_prims.schedule import ROOT
+from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Share, make_chain
+from ...nest.marks import MARKS, Told
+from ...schedule_prims.directive import DIRECTIVES, TraceStep, is_whole
+from ...schedule_prims.model import OF_MODEL
+from ...schedule_prims.replay import KIND, NAME, PREFIX, STEPS, find_copied
+from ...schedule_prims.schedule import ROOT, Schedule
 from ...schedule_prims.walks import find_walk_forms
 from ...tir_gen import ir, ops
 from ...tir_gen.attributes import FOREST, LAYOUT, ModelFacts, read_model_facts, to_plain
@@ -42,72 +42,37 @@ from .computation import SEAL
 
 KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
 """What TVM says of a loop by its kind."""
-KNOWN = {PREFIX + word for word in MARKS} | {NAME, PARTS, KIND}
+KNOWN = {PREFIX + word for word in MARKS} | {NAME, STEPS, KIND}
+DIRECTIVES_OF_LOOPS = {*DIRECTIVES} - {*OF_MODEL} | {"know_depths"}
 _ROOT = Loop(ROOT, "batch", 0, 1, 1)
 
 
-@dataclass(frozen=True)
-class FoundNest:
-    """What is read off a function.
+def find_schedules(func: tirx.PrimFunc, model: ModelFacts) -> tuple[Schedule, Schedule]:
+    """Return the schedule of the loops of a function, and what annotations make of that.
 
-    Attributes:
-        nest: all loops, of which nothing is said, inside the root.
-        guards: of partial tiles.
-        marks: what is said of the loops, by their names.
-        of: of the loops that WriteNest writes, the one in whose place each is, by their names.
-        origins: the loops that it replaces, by their names.
-    """
-
-    nest: Loop
-    guards: tuple[Guard, ...] = ()
-    marks: dict[str, Told] = field(default_factory=dict)
-    of: dict[str, str] = field(default_factory=dict)
-    origins: dict[str, Loop] = field(default_factory=dict)
-
-    def copies_of(self, origin: str) -> tuple[str, ...]:
-        """Return the other loops in the place of one that is replaced."""
-        return tuple(x for x, replaced in self.of.items() if replaced == origin != x)
-
-
-def find_nest(func: tirx.PrimFunc, model: ModelFacts) -> FoundNest:
-    """Return what a function says of its loops if they have names; without names there are none.
+    Loops without names are not those of a schedule, so there are none.
 
     Raises:
-        ScheduleError: an annotation is unknown, or loops are not those of a nest.
+        ScheduleError: loops are not those of a nest, or a directive refuses an annotation.
     """
+    steps = map(TraceStep.of, model.steps)
+    sch = Schedule(model.trees, model.classes, vectors=model.vectors).take_steps(steps)
     walk = find_walk_block(func)
     if walk is None or not any(map(name_of, walk.around)):
-        return FoundNest(_ROOT)
-    return _Reader(walk, model, func.params[0].shape[0]).read()
+        return (replace(sch, nest=_ROOT),) * 2
+    return _Reader(walk, model, func.params[0].shape[0]).read(sch)
 
 
 def read_nest(func: tirx.PrimFunc) -> NestFacts:
     """Return the facts of a function.
 
     Raises:
-        ScheduleError: see `find_nest`.
+        ScheduleError: see `find_schedules`.
     """
     model = read_model_facts(func)
-    found = find_nest(func, model)
-    about: Any = {"vectors": model.vectors, "layout": model.layout.name, "guards": found.guards}
-    about["replaced"] = tuple((name, found.copies_of(name)) for name in found.origins)
-    nest = Nest(model.trees, model.classes, nest=with_marks(found.nest, found.marks), **about)
-    return NestFacts(nest, find_walk_forms(nest, model.depths), found.origins, model)
-
-
-def check_replaced(func: tirx.PrimFunc, model: ModelFacts) -> None:
-    """Refuse loops of which some are replaced, where sums begin, that leave something out.
-
-    Raises:
-        ScheduleError: as said.
-    """
-    walk = find_walk_block(func)
-    assert walk is not None, "adopted before"
-    nest, guards = _Reader(walk, model, func.params[0].shape[0]).read_all()
-    about: Any = {"vectors": model.vectors, "nest": nest, "guards": guards}
-    if not does_each_once(Nest(model.trees, model.classes, **about)):
-        what = "and those inside leave out rows, classes or trees, or do them twice"
-        raise make_loop_error(nest.children[0].name, what, "change loops by directives")
+    chain, sch = find_schedules(func, model)
+    replaced = {name: chain[name] for name in find_copied(chain, sch)}
+    return NestFacts(sch, find_walk_forms(sch, model.depths), replaced, model)
 
 
 @function_pass
@@ -119,8 +84,7 @@ class ForgetNest:
 
         def forget(loop: tirx.For) -> tirx.For:
             kept = {k: x for k, x in loop.annotations.items() if k == NAME or k not in KNOWN}
-            changed = len(kept) < len(loop.annotations)
-            return ir.change_loop(loop, annotations=kept) if changed else loop
+            return ir.change_loop(loop, annotations=kept)
 
         body = ir.rewrite_loops(func.body, forget)
         kept = {str(k): x for k, x in func.attrs.items() if k not in (FOREST, LAYOUT, SEAL)}
@@ -143,50 +107,19 @@ class _Reader:
     n: Any
     analyzer: sym.Analyzer = field(default_factory=sym.Analyzer)
 
-    def read(self) -> FoundNest:
-        """Read all loops."""
-        factors, parts = self._find_factors(), FoundNest(_ROOT)
+    def read(self, sch: Schedule) -> tuple[Schedule, Schedule]:
+        """Put all loops in the place of those of a schedule; see `find_schedules`."""
+        factors, steps = self._find_factors(), list[TraceStep]()
         facts, marks = dict[Any, Loop](), dict[str, Told]()
-        for place, loop in enumerate(self.walk.around):
+        for loop in self.walk.around:
             notes = self._read_notes(loop)
-            if PARTS in notes:
-                parts = self._read_parts(notes[PARTS], self.walk.around[place:])
-            fact = self._read_loop(loop, notes, factors.get(loop.loop_var))
-            if parts.of:
-                parts.origins[fact.name] = fact
-                continue
-            facts[loop.loop_var] = fact
-            said = {key: x for key, x in notes.items() if key not in (NAME, KIND)}
-            marks[fact.name] = {key.removeprefix(PREFIX): x for key, x in said.items()}
-            marks[fact.name] |= {KINDS[loop.kind]: 1} if loop.kind in KINDS else {}
-        *around, inmost = (_ROOT, *facts.values())
-        nest = make_chain([*around, replace(inmost, children=parts.nest.children)])
-        guards = parts.guards if parts.of else tuple(self._read_guards(facts))
-        return replace(parts, nest=nest, guards=guards, marks=marks | parts.marks)
-
-    def read_all(self) -> tuple[Loop, tuple[Guard, ...]]:
-        """Read all loops of the function and its condition, though others replace some."""
-        factors = self._find_factors()
-        facts = {
-            loop.loop_var: self._read_loop(loop, self._read_notes(loop), factors.get(loop.loop_var))
-            for loop in self.walk.around
-        }
-        return make_chain([_ROOT, *facts.values()]), tuple(self._read_guards(facts))
-
-    def _read_parts(self, text: Any, replaced: Sequence[tirx.For]) -> FoundNest:
-        """Return the loops in the place of others, and guards."""
-        names = set(map(name_of, replaced))
-        try:
-            parts = json.loads(text)
-            nest = replace(_ROOT, children=read_loops(parts["loops"]))
-            marks = {here["name"]: here for here in list_told(parts["loops"])}
-            of = {name: here["of"] for name, here in marks.items()}
-            if not all({of[x.name] for x in path[1:]} == names for path in find_paths(nest)):
-                raise ValueError("loops of others")
-            return FoundNest(nest, read_guards(parts["guards"]), marks, of)
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            what = f"has an annotation '{PARTS}' that is no nest in its place"
-            raise make_loop_error(name_of(replaced[0]), what, "split with directives") from None
+            steps += _read_steps(loop, notes.get(STEPS, "[]"))
+            facts[loop.loop_var] = fact = self._read_loop(loop, notes, factors.get(loop.loop_var))
+            said = {x.removeprefix(PREFIX): notes[x] for x in notes.keys() - {NAME, KIND, STEPS}}
+            marks[fact.name] = said | ({KINDS[loop.kind]: 1} if loop.kind in KINDS else {})
+        nest, guards = make_chain([_ROOT, *facts.values()]), tuple(self._read_guards(facts))
+        chain = replace(sch, nest=nest, guards=guards, hops=None, likely=None)
+        return chain, chain.with_annotations(steps, marks)
 
     def _read_notes(self, loop: tirx.For) -> dict[str, Any]:
         """Return the annotations of a loop that are ours."""
@@ -213,15 +146,14 @@ class _Reader:
             if not self._is(loop.extent, 1):
                 raise make_loop_error(name, "counts neither rows nor classes nor trees")
             kind, step = notes.get(KIND, (_guess_kind(loop), 1))
-            return Loop(name, kind, 0, 1, read_bound(step))
+            return Loop(name, kind, 0, 1, step)
         kind, step = factor[0], self._read_number(factor[1])
         if step is None:
             raise make_loop_error(name, f"steps by {factor[1]}")
         stop = self._read_stop(loop.extent, step)
         if not self._ends_at(loop.extent, kind, stop, step):
-            raise make_loop_error(
-                name, f"has {loop.extent} iterations, which is no number of tiles"
-            )
+            what = f"has {loop.extent} iterations, which is no number of tiles"
+            raise make_loop_error(name, what)
         return Loop(name, kind, 0, stop, step)
 
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
@@ -301,9 +233,8 @@ class _Reader:
         pairs = zip(self.walk.block.iter_vars, self.walk.realize.iter_values, strict=True)
         kinds = self._find_axis_kinds()
         (row,) = (value for axis, value in pairs if kinds[axis.var] == "batch")
-        ends = (
-            x for x in ir.split_condition(self.walk.realize.predicate) if isinstance(x, tirx.LT)
-        )
+        clauses = ir.split_condition(self.walk.realize.predicate)
+        ends = (x for x in clauses if isinstance(x, tirx.LT))
         return any(self._equal(x.a, row) and self._equal(x.b, self.n) for x in ends)
 
     def _equal(self, a: Any, b: Any) -> bool:
@@ -325,9 +256,8 @@ class _Reader:
             end = None if ratio is None else self._read_stop(clause.b, ratio)
             if ratio is None or len(kinds) > 1 or not self._is_end(clause.b, end, ratio):
                 name = facts[here[0]].name if here else ""
-                raise make_loop_error(
-                    name, f"has the condition {clause}, which is no end of a tile"
-                )
+                what = f"has the condition {clause}, which is no end of a tile"
+                raise make_loop_error(name, what)
             yield Guard(tuple(facts[var].name for var in here), end)
 
     def _find_ratio(self, steps: list[Any], factors: list[Any]) -> int | None:
@@ -344,6 +274,18 @@ class _Reader:
     def _is_end(self, limit: Any, end: Bound, ratio: int) -> bool:
         """Return whether values that are multiples of a ratio end there if they are read so."""
         return self._equal(limit, tirx.floordiv(amount(end, self.n) + (ratio - 1), ir.i64(ratio)))
+
+
+def _read_steps(loop: tirx.For, text: Any) -> list[TraceStep]:
+    """Return the directives that make copies of a loop, and say something of the copies."""
+    try:
+        steps = [*map(TraceStep.of, json.loads(text))]
+        if not DIRECTIVES_OF_LOOPS.issuperset(step.do for step in steps):
+            raise ValueError("directives about the model")
+        return steps
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        what = f"has an annotation '{STEPS}' that holds no directives for its place"
+        raise make_loop_error(name_of(loop), what, "split with directives") from None
 
 
 def _guess_kind(loop: tirx.For) -> Kind:
