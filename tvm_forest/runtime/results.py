@@ -95,5 +95,5 @@ def columns_of_trees(forest: Forest) -> Array:
     order = known[np.argsort(forest.tree_id[known], kind="stable")]
     if forest.has_vectors:
         return order[:, None] * forest.n_outputs + np.arange(forest.n_outputs)
-    trees = len(np.unique(forest.tree_id[known]))
+    trees = np.count_nonzero(np.bincount(forest.tree_id[known]))
     return order.reshape(trees, -1) if trees else order.reshape(0, 1)

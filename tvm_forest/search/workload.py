@@ -307,7 +307,7 @@ class Workload:
     @cached_property
     def units(self) -> int:
         """Units of features that are turned into columns, see `layouts.row_codes.panels`."""
-        return len(np.unique(self._compared[0] // UNIT_FEATURES))
+        return int(np.count_nonzero(np.bincount(self._compared[0] // UNIT_FEATURES)))
 
     @cached_property
     def compared_tests(self) -> int:

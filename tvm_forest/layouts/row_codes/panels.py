@@ -113,7 +113,8 @@ def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, di
     """
     feature, cuts = columns.feature, columns.cuts
     width = min(UNIT_FEATURES, row_width)
-    used, unit = np.unique(feature // UNIT_FEATURES, return_inverse=True)
+    used = np.flatnonzero(np.bincount(feature // UNIT_FEATURES))
+    unit = np.searchsorted(used, feature // UNIT_FEATURES)
     start = np.minimum(used * UNIT_FEATURES, row_width - width)
     most = PANEL_BYTES // (UNIT_FEATURES * ROWS * cuts.dtype.itemsize)
     most = min(most, -(-row_width // UNIT_FEATURES))

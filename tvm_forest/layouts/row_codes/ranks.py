@@ -280,8 +280,8 @@ def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
     sides = (False, True) if searched[:, 2].any() else (False,)
     most = int(searched[:, 1].max(initial=1))
     wanted = [(0, steps, left) for steps in range(1, max(2, most) + 1) for left in sides]
-    asked = np.unique(kinds[kinds[:, 0] == 1], axis=0).tolist()
     rows, groups, stop = kinds.astype(int).tolist(), list[SearchGroup](), 0
+    asked = sorted({tuple(row) for row in rows if row[0] == 1})
     for finds, steps, left in (*wanted, *asked):
         stop += rows.count([finds, steps, left])
         groups.append(SearchGroup(stop, steps, bool(left), bool(finds)))
