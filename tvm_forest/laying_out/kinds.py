@@ -21,7 +21,6 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ..layouts.protocol import BufferSpec
-from ..nest import Loop
 from ..runtime.results import OF_LEAVES, SIZES, SUMS, Output
 from ..schedule import Schedule
 from ..schedule_prims.walks import TreeDepths, find_walk_forms
@@ -38,14 +37,14 @@ FACTS = (
 def describe_kind(laid: LaidFunction) -> str:
     """Return all that the code of a function depends on, but its name."""
     sch, forest = laid.schedule, laid.packed.forest
-    forms = find_walk_forms(sch, TreeDepths.of(forest))
+    leaves = sorted(leaf.name for leaf in sch.leaves() if not leaf.is_walked_alike)
+    forms = find_walk_forms(sch, TreeDepths.of(forest)) if leaves else {}
     said = {
         "output": laid.output,
         # what is known of depths only helps to write the loops, which follow
         "steps": [step.to_dict() for step in sch.steps if step.do != "know_depths"],
         "loops": _describe_loops(sch, laid.output),
-        "guards": sch.guards,
-        "forms": [(name, forms[name]) for name in sorted(forms) if not sch[name].is_walked_alike],
+        "forms": [(name, forms[name]) for name in leaves],
         "facts": [str(getattr(forest, name)) for name in FACTS],
         "divisors": forest.trees_of_class if forest.aggregate == "average" else None,
         "columns": forest.n_trees if laid.output in OF_LEAVES else None,
@@ -55,12 +54,13 @@ def describe_kind(laid: LaidFunction) -> str:
     return repr(said)
 
 
-def _describe_loops(sch: Schedule, output: Output) -> Loop:
-    """Return the loops of a schedule, without the number of rounds where sums read it."""
+@functools.lru_cache(maxsize=128)
+def _describe_loops(sch: Schedule, output: Output) -> str:
+    """Return loops and guards of a schedule, without the number of rounds where sums read it."""
     for loop in sch.loops():
         if output == SUMS and sch.runs_over_rounds(loop):
             sch = sch.with_loop(loop.name, replace(loop, stop=SIZES))
-    return sch.nest
+    return repr((sch.nest, sch.guards))
 
 
 def _describe_value(value: Any) -> Any:
