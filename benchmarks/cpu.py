@@ -69,7 +69,7 @@ PACKAGES = (
     "nvforest-cu12",
     "onnxruntime",
 )
-PACKAGES += ("scikit-learn", "timber-compiler", "tl2cgen", "treelite", "xgboost", "ydf")
+PACKAGES += ("pylignum", "scikit-learn", "timber-compiler", "tl2cgen", "treelite", "xgboost", "ydf")
 CHECKED, HARD = 500, 200
 SMALL = (1, 33)
 """Batches that are checked besides the whole: engines have other code for few rows."""

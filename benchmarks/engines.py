@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from models import Model
+from models import Model, limit_threads
 from timing import cores
 
 EVERY = ("xgboost", "lightgbm", "scikit-learn")
@@ -193,7 +193,7 @@ class ScikitLearn(Engine):
         self.predict = self.estimator.predict_proba if probability else self.estimator.predict
 
     def use_threads(self, count: int) -> None:
-        self.estimator.set_params(n_jobs=count)
+        limit_threads(self.estimator, count)
 
     def model_bytes(self) -> int:
         return self.path.stat().st_size
@@ -312,6 +312,31 @@ class Lleaves(Engine):
         return self.path.stat().st_size
 
 
+class Lignum(Engine):
+    """Lignum's interpreter, `pip install pylignum`."""
+
+    packages = ("lignum",)
+    takes = ("xgboost", "lightgbm", "catboost")
+    dtype = "float64"
+
+    def __init__(self, model: Model, argument: str) -> None:
+        import lignum
+
+        self.model = lignum.load(str(model.path))
+
+    def use_threads(self, count: int) -> None:
+        self.predict = partial(self.model.predict, n_jobs=count)
+        self.margin = partial(self.predict, raw_score=True)
+
+
+class LignumCompiled(Lignum):
+    """Lignum's C code, compiled by the system's compiler, for batches where it is faster."""
+
+    def __init__(self, model: Model, argument: str) -> None:
+        super().__init__(model, argument)
+        self.model.compile(autotune=model.rows()[:4096].astype(np.float64))
+
+
 class Daal4py(Engine):
     """Intel's oneDAL; takes forests of scikit-learn by way of treelite."""
 
@@ -425,6 +450,8 @@ ENGINES: dict[str, type[Engine]] = {
     "treelite": Treelite,
     "tl2cgen": TL2cgen,
     "lleaves": Lleaves,
+    "lignum": Lignum,
+    "lignum-compiled": LignumCompiled,
     "daal4py": Daal4py,
     "timber": Timber,
     "nvforest": NvForest,

@@ -90,7 +90,7 @@ class Model:
         elif self.library == "catboost":
             both = 2 * [model.predict(rows, prediction_type="RawFormulaVal", thread_count=1)]
         else:
-            model.set_params(n_jobs=1)  # more threads add in any order
+            limit_threads(model, 1)  # more threads add in any order
             both = [model.predict_proba(rows) if self.gives == "probability" else None]
             both = 2 * [model.predict(rows) if both[0] is None else both[0]]
         return tuple(np.asarray(array).reshape(len(rows), -1) for array in both)
@@ -292,6 +292,64 @@ def _lgb_cat() -> Trained:
     return Trained(model, "lightgbm", with_codes(1, ROWS)[0])
 
 
+def _boosted(
+    rounds: int, features: int, rows: int = 30_000, missing: float = 0.0, **params: Any
+) -> Trained:
+    """Boost trees with XGBoost's own parameters, but for those that are said."""
+    drawn, answer = _numbers(0, rows, features)
+    model = _boost(_with_holes(drawn, 0, missing), answer, rounds, **params)
+    rows_like = _with_holes(_numbers(1, ROWS, features)[0], 1, missing)
+    return Trained(model, "xgboost", rows_like.astype(np.float32))
+
+
+def _with_holes(rows: Any, seed: int, share: float) -> Any:
+    """Return rows of which a share of the values is missing."""
+    holes = np.random.default_rng(seed + 10).random(rows.shape) < share
+    return np.where(holes, np.nan, rows)
+
+
+def _leaf_wise(rounds: int, leaves: int, features: int, rows: int, classes: int = 1) -> Trained:
+    """Boost trees with LightGBM's own parameters, but for those that are said."""
+    drawn, answer = _numbers(0, rows, features)
+    params: dict[str, Any] = {"num_leaves": leaves}
+    if classes > 1:
+        bounds = np.quantile(answer, np.arange(1, classes) / classes)
+        answer, params = np.digitize(answer, bounds), params | {"num_class": classes}
+        params["objective"] = "multiclass"
+    model = _lightgbm(drawn, answer, rounds, **params)
+    return Trained(model, "lightgbm", _numbers(1, ROWS, features)[0])
+
+
+def _rf_deep() -> Trained:
+    """Fit a forest as scikit-learn does if nothing is said: ten million nodes."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    rows, answer = _numbers(0, 40_000, 20)
+    model = RandomForestRegressor(200, n_jobs=2, random_state=7)
+    model.fit(rows.astype(np.float32), answer)
+    return Trained(model, "scikit-learn", _numbers(1, ROWS, 20)[0].astype(np.float32))
+
+
+def _et_clf() -> Trained:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    rows, answer = _numbers(0, 15_000, 40)
+    model = ExtraTreesClassifier(300, n_jobs=2, random_state=7, min_samples_leaf=2)
+    model.fit(rows.astype(np.float32), np.digitize(answer, (-1.5, 0.0, 1.5)))
+    return Trained(model, "scikit-learn", _numbers(1, ROWS, 40)[0].astype(np.float32))
+
+
+def _hgb() -> Trained:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    drawn, answer = _numbers(0, 40_000, 50)
+    model = HistGradientBoostingClassifier(
+        max_iter=300, max_leaf_nodes=63, early_stopping=False, random_state=7
+    )
+    model.fit(_with_holes(drawn, 0, 0.05), answer > 0)
+    return Trained(model, "scikit-learn", _with_holes(_numbers(1, ROWS, 50)[0], 1, 0.05))
+
+
 def _skl_rf_reg() -> Trained:
     from sklearn.ensemble import RandomForestRegressor
 
@@ -348,6 +406,15 @@ TRAINED: dict[str, Callable[[], Trained]] = {
     "lgb_cat": _lgb_cat,
     "skl_rf_reg": _skl_rf_reg,
     "skl_rf_clf": _skl_rf_clf,
+    "xgb_tiny": lambda: _boosted(20, 8, 5000, max_depth=3),
+    "xgb_100x6": lambda: _boosted(100, 30),
+    "xgb_deep": lambda: _boosted(200, 50, 60_000, 0.1, max_depth=12),
+    "lgb_small": lambda: _leaf_wise(100, 31, 12, 20_000),
+    "lgb_10": lambda: _leaf_wise(100, 63, 60, 40_000, 10),
+    "lgb_big": lambda: _leaf_wise(2000, 127, 200, 60_000),
+    "rf_deep": _rf_deep,
+    "et_clf": _et_clf,
+    "hgb": _hgb,
     "cat_1000": lambda: _catboost(28, 1000, 6),
     "cat_100": lambda: _catboost(28, 100, 8),
     "cat_500": lambda: _catboost(28, 500, 10),
@@ -360,6 +427,12 @@ RANDOM = "random-"
 """How the names of the random models begin, such as "random-100-8-6-0"; see `random_models.py`."""
 SHORT = ("airline", "year", "xgb_nan")
 _NEEDS_ROWS = ("abalone", "covtype", "letters")
+
+
+def limit_threads(estimator: Any, count: int) -> None:
+    """Let an estimator of scikit-learn use so many threads; some take what OpenMP has."""
+    if "n_jobs" in estimator.get_params(deep=False):
+        estimator.set_params(n_jobs=count)
 
 
 def at_hand(name: str) -> bool:
