@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xgboost as xgb
+from sklearn.ensemble import RandomForestRegressor
 
 import tvm_forest
 from drawn_schedules import drawn_schedule
@@ -180,6 +181,24 @@ def test_each_field_of_a_layout_counts_but_how_long_arrays_are(layout: str) -> N
     for field in (x for x in fields(laid) if x.name != "specs"):  # type: ignore[arg-type]
         other = replace(laid, **{field.name: "something else"})  # type: ignore[type-var]
         assert kinds._describe_value(other) != kinds._describe_value(laid), field.name
+
+
+@pytest.mark.parametrize("layout", sorted({*LAYOUTS} - {"banked"}))  # how it searches is code
+def test_a_layout_is_alike_for_trees_that_are_about_as_large(layout: str) -> None:
+    kind, found = LAYOUTS[layout], set[str]()
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(400, 6)).astype(np.float32)
+        trained = RandomForestRegressor(20, max_depth=6, random_state=seed)
+        forest = tvm_forest.load(trained.fit(rows, rows[:, 0] * rows[:, 1] + rows[:, 2]))
+        hits = np.bincount(forest.reference_nodes(rows).ravel(), minlength=forest.n_nodes)
+        forest = canonicalize(replace(forest, hits=hits))
+        start = tvm_forest.new_schedule(forest)
+        size = min(kind.tile_sizes)
+        start = start.tile_nodes(size) if size > 1 else start
+        laid = kind.pack(tvm_forest.rewrite(forest, start))[0]
+        found.add(repr(kinds._describe_value(laid)))
+    assert len(found) <= 2
 
 
 def test_a_model_that_is_trained_again_is_not_lowered(

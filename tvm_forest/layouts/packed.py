@@ -135,7 +135,8 @@ class PackedLayout(linked.LinkedLayout):
         feature_bits: width of the feature field.
         any_default_left: whether some node sends a missing value to the left.
         has_table: whether leaf values lie in a table, and not in the nodes.
-        largest: nodes of the largest tree.
+        largest: nodes of the largest tree, or up to a quarter more: three bits with zeros behind,
+            which models that are alike have in common.
     """
 
     name: ClassVar[str] = "packed"
@@ -200,7 +201,8 @@ class PackedLayout(linked.LinkedLayout):
         if is_wide:
             arrays["leaf_value"] = forest.leaf_value[order][~inner[order], 0]
         arrays["leaf_id"] = forest.node_id[order]
-        largest = int(np.diff(forest.tree_offset).max())
+        most = int(np.diff(forest.tree_offset).max())
+        largest = -(-most >> (zeros := max(0, most.bit_length() - 3))) << zeros
         facts = (bits.feature, bool(bits.default_left), is_wide, largest)
         return cls(read_specs(arrays), *facts), arrays
 
