@@ -25,10 +25,10 @@ from ..runtime.results import Output
 from ..schedule_prims.batches import name_functions, select_schedule
 from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
+from .few_rows.small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
 from .functions import Functions
 from .live import LiveMethods
 from .rounds import RoundCache, columns_of_rounds, read_range
-from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
 from .source_calls import PROBABILITIES, predict_as_source
 
 if TYPE_CHECKING:
@@ -216,8 +216,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
                 values = few.values(rows)
-                if values is None:
-                    values = few.predict(rows, VALUE)
+                values = few.predict(rows, VALUE) if values is None else values
                 if values is not None:
                     return values
         now = self._present or self
@@ -288,8 +287,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
                 margins = few.margins(rows)
-                if margins is None:
-                    margins = few.predict(rows, MARGIN)
+                margins = few.predict(rows, MARGIN) if margins is None else margins
                 if margins is not None:
                     return margins
         now = self._present or self
@@ -364,8 +362,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         """
         part = self._for_rows(rows)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
-        is_alone = jobs is None or (type(jobs) is int and jobs == 1)
-        sums = part._small_batches.compute_sums(rows) if is_alone else None
+        sums = part._small_batches.compute_sums(rows, jobs)
         return part._functions.compute_sums(rows, jobs) if sums is None else sums
 
     def _leaves(

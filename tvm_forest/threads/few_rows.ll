@@ -1,6 +1,6 @@
 ; A call of few rows from Python: `tvm_forest_few_rows` is the code of a builtin function with one
-; argument. What it needs of Python and numpy are addresses in its plan, so that the code is linked
-; without them; `predictor/few_rows.py` writes plans, and makes sure that objects lie in memory as they
+; argument. What it needs of Python and numpy are addresses in its sheet, so that the code is linked
+; without them; `predictor/few_rows/builtin.py` writes sheets, and makes sure that objects lie in memory as they
 ; are read here. Rows that this code does not take are answered with None.
 
 ; numpy's array: references, type, data, dimensions, shape, strides, base, dtype, flags
@@ -12,13 +12,13 @@
 %tensor = type { ptr, i32, i32, i32, i8, i8, i16, ptr, ptr, i64 }
 ; TVM's argument: what kind of value it is, and the value
 %any = type { i32, i32, ptr }
-; A plan: numpy's type of arrays; PyArray_New; None; Py_IncRef, Py_DecRef, PyEval_SaveThread and
+; A sheet: numpy's type of arrays; PyArray_New; None; Py_IncRef, Py_DecRef, PyEval_SaveThread and
 ; PyEval_RestoreThread; calls so far; rows from which a call lets other threads run; numbers that are
 ; refused, as `tvm_forest_find` counts them; the kind of numbers in rows, 0 for float32 and 1 for
 ; float64; most rows of a call, by the kind that is given; columns of rows, and 1; columns of results,
 ; and 1; which result is given, of how many; of each its number of dtype and its bits; by number of
 ; rows, the function and the addresses of the model's arrays.
-%plan = type {
+%sheet = type {
   ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, [2 x i64], [2 x i64], [2 x i64], i64, i64,
   [3 x [2 x i64]], [0 x [2 x ptr]]
 }
@@ -26,11 +26,11 @@
 declare double @llvm.fabs.f64(double)
 
 define internal ptr @tvm_forest_few_rows(ptr %self, ptr %rows) {
-  %plan_at = getelementptr %array, ptr %self, i32 0, i32 2
-  %plan = load ptr, ptr %plan_at
+  %sheet_at = getelementptr %array, ptr %self, i32 0, i32 2
+  %sheet = load ptr, ptr %sheet_at
   %type_at = getelementptr %array, ptr %rows, i32 0, i32 1
   %type = load ptr, ptr %type_at
-  %array_type = load ptr, ptr %plan
+  %array_type = load ptr, ptr %sheet
   %is_array = icmp eq ptr %type, %array_type
   br i1 %is_array, label %measure, label %refuse
 
@@ -46,7 +46,7 @@ look:
   %n_rows = load i64, ptr %shape
   %columns_at = getelementptr i64, ptr %shape, i64 1
   %columns = load i64, ptr %columns_at
-  %width_at = getelementptr %plan, ptr %plan, i32 0, i32 12
+  %width_at = getelementptr %sheet, ptr %sheet, i32 0, i32 12
   %width = load i64, ptr %width_at
   %is_wide = icmp eq i64 %columns, %width
   %flags_at = getelementptr %array, ptr %rows, i32 0, i32 8
@@ -69,41 +69,41 @@ look:
 
 count:
   %given = zext i32 %kind to i64
-  %most_at = getelementptr %plan, ptr %plan, i32 0, i32 11, i64 %given
+  %most_at = getelementptr %sheet, ptr %sheet, i32 0, i32 11, i64 %given
   %most = load i64, ptr %most_at
   %last = sub i64 %n_rows, 1
   %are_few = icmp ult i64 %last, %most
   br i1 %are_few, label %take, label %refuse
 
 take:
-  %predictions = call ptr @tvm_forest_predict_few(ptr %plan, ptr %rows, i64 %given)
+  %predictions = call ptr @tvm_forest_predict_few(ptr %sheet, ptr %rows, i64 %given)
   ret ptr %predictions
 
 refuse:
-  %none = call ptr @tvm_forest_none(ptr %plan)
+  %none = call ptr @tvm_forest_none(ptr %sheet)
   ret ptr %none
 }
 
-define internal ptr @tvm_forest_none(ptr %plan) noinline {
-  %none_at = getelementptr %plan, ptr %plan, i32 0, i32 2
+define internal ptr @tvm_forest_none(ptr %sheet) noinline {
+  %none_at = getelementptr %sheet, ptr %sheet, i32 0, i32 2
   %none = load ptr, ptr %none_at
-  %inc_ref_at = getelementptr %plan, ptr %plan, i32 0, i32 3
+  %inc_ref_at = getelementptr %sheet, ptr %sheet, i32 0, i32 3
   %inc_ref = load ptr, ptr %inc_ref_at
   call void %inc_ref(ptr %none)
   ret ptr %none
 }
 
 ; Returns a new array, None, or null where Python has no memory for one.
-define internal ptr @tvm_forest_predict_few(ptr %plan, ptr %array, i64 %given) {
+define internal ptr @tvm_forest_predict_few(ptr %sheet, ptr %array, i64 %given) {
   %data_at = getelementptr %array, ptr %array, i32 0, i32 2
   %data = load ptr, ptr %data_at
   %row_shape_at = getelementptr %array, ptr %array, i32 0, i32 4
   %row_shape = load ptr, ptr %row_shape_at
   %n_rows = load i64, ptr %row_shape
-  %width_at = getelementptr %plan, ptr %plan, i32 0, i32 12
+  %width_at = getelementptr %sheet, ptr %sheet, i32 0, i32 12
   %width = load i64, ptr %width_at
   %cells = mul i64 %n_rows, %width
-  %row_kind_at = getelementptr %plan, ptr %plan, i32 0, i32 10
+  %row_kind_at = getelementptr %sheet, ptr %sheet, i32 0, i32 10
   %row_kind = load i64, ptr %row_kind_at
   %is_double = icmp eq i64 %row_kind, 1
   %is_same = icmp eq i64 %row_kind, %given
@@ -116,7 +116,7 @@ convert:
 
 ready:
   %rows = phi ptr [ %data, %0 ], [ %copy, %convert ]
-  %refuses_at = getelementptr %plan, ptr %plan, i32 0, i32 9
+  %refuses_at = getelementptr %sheet, ptr %sheet, i32 0, i32 9
   %refuses = load i64, ptr %refuses_at
   %takes_all = icmp eq i64 %refuses, 0
   br i1 %takes_all, label %make, label %check
@@ -132,20 +132,20 @@ make:
   %tensors = alloca [4 x %tensor], align 16
   %arguments = alloca [5 x %any], align 16
   %result = alloca %any, align 16
-  %steps = getelementptr %plan, ptr %plan, i32 0, i32 13
+  %steps = getelementptr %sheet, ptr %sheet, i32 0, i32 13
   %outputs = load i64, ptr %steps
   store i64 %n_rows, ptr %shape
   %shape_end = getelementptr i64, ptr %shape, i64 1
   store i64 %outputs, ptr %shape_end
-  %place_at = getelementptr %plan, ptr %plan, i32 0, i32 14
+  %place_at = getelementptr %sheet, ptr %sheet, i32 0, i32 14
   %place = load i64, ptr %place_at
-  %number_at = getelementptr %plan, ptr %plan, i32 0, i32 16, i64 %place, i64 0
+  %number_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %place, i64 0
   %number_word = load i64, ptr %number_at
   %number = trunc i64 %number_word to i32
   %is_one = icmp eq i64 %outputs, 1
   %dimensions = select i1 %is_one, i32 1, i32 2
-  %array_type = load ptr, ptr %plan
-  %new_at = getelementptr %plan, ptr %plan, i32 0, i32 1
+  %array_type = load ptr, ptr %sheet
+  %new_at = getelementptr %sheet, ptr %sheet, i32 0, i32 1
   %new = load ptr, ptr %new_at
   %made = call ptr %new(
     ptr %array_type, i32 %dimensions, ptr %shape, i32 %number, ptr null, ptr null, i32 0, i32 0,
@@ -155,20 +155,20 @@ make:
   br i1 %is_full, label %leave, label %tell
 
 tell:
-  %row_steps = getelementptr %plan, ptr %plan, i32 0, i32 12
+  %row_steps = getelementptr %sheet, ptr %sheet, i32 0, i32 12
   %row_bits = select i1 %is_double, i64 64, i64 32
   call void @tvm_forest_set_tensor(
     ptr %tensors, ptr %arguments, ptr %rows, i64 %row_bits, ptr %row_shape, ptr %row_steps
   )
   %last = sub i64 %n_rows, 1
-  %function_at = getelementptr %plan, ptr %plan, i32 0, i32 17, i64 %last, i64 0
+  %function_at = getelementptr %sheet, ptr %sheet, i32 0, i32 17, i64 %last, i64 0
   %function = load ptr, ptr %function_at
-  %table_at = getelementptr %plan, ptr %plan, i32 0, i32 17, i64 %last, i64 1
+  %table_at = getelementptr %sheet, ptr %sheet, i32 0, i32 17, i64 %last, i64 1
   %table = load ptr, ptr %table_at
   %second = getelementptr %any, ptr %arguments, i64 1
   %addresses = insertvalue %any { i32 4, i32 0, ptr null }, ptr %table, 2    ; 4: an address
   store %any %addresses, ptr %second
-  %results_at = getelementptr %plan, ptr %plan, i32 0, i32 15
+  %results_at = getelementptr %sheet, ptr %sheet, i32 0, i32 15
   %results = load i64, ptr %results_at
   %made_data_at = getelementptr %array, ptr %made, i32 0, i32 2
   %made_data = load ptr, ptr %made_data_at
@@ -186,7 +186,7 @@ drop:
 
 add:
   %memory = phi ptr [ %made_data, %next ], [ %dropped, %drop ]
-  %bits_at = getelementptr %plan, ptr %plan, i32 0, i32 16, i64 %at, i64 1
+  %bits_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %at, i64 1
   %bits = load i64, ptr %bits_at
   %following = add i64 %at, 1
   %tensor = getelementptr %tensor, ptr %tensors, i64 %following
@@ -202,10 +202,10 @@ choose:
   %arguments_count = trunc i64 %behind to i32
   %count = add i32 %arguments_count, 1
   store %any zeroinitializer, ptr %result
-  %long_at = getelementptr %plan, ptr %plan, i32 0, i32 8
+  %long_at = getelementptr %sheet, ptr %sheet, i32 0, i32 8
   %long = load i64, ptr %long_at
   %is_long = icmp uge i64 %n_rows, %long
-  %calls_at = getelementptr %plan, ptr %plan, i32 0, i32 7
+  %calls_at = getelementptr %sheet, ptr %sheet, i32 0, i32 7
   %calls = load i64, ptr %calls_at
   %more_calls = add i64 %calls, 1
   store i64 %more_calls, ptr %calls_at
@@ -221,9 +221,9 @@ keep:
   br label %finish
 
 release:
-  %save_at = getelementptr %plan, ptr %plan, i32 0, i32 5
+  %save_at = getelementptr %sheet, ptr %sheet, i32 0, i32 5
   %save = load ptr, ptr %save_at
-  %restore_at = getelementptr %plan, ptr %plan, i32 0, i32 6
+  %restore_at = getelementptr %sheet, ptr %sheet, i32 0, i32 6
   %restore = load ptr, ptr %restore_at
   %state = call ptr %save()
   %failed_released = call i32 @TVMFFIFunctionCall(
@@ -241,13 +241,13 @@ leave:
   ret ptr %made
 
 drop_made:
-  %dec_ref_at = getelementptr %plan, ptr %plan, i32 0, i32 4
+  %dec_ref_at = getelementptr %sheet, ptr %sheet, i32 0, i32 4
   %dec_ref = load ptr, ptr %dec_ref_at
   call void %dec_ref(ptr %made)
   br label %refuse
 
 refuse:
-  %none = call ptr @tvm_forest_none(ptr %plan)
+  %none = call ptr @tvm_forest_none(ptr %sheet)
   ret ptr %none
 }
 

@@ -2,8 +2,8 @@
 
 takes: Functions; gives: two functions of rows, which return margins and values, or None.
 
-A builtin function is made of `threads/few_rows.ll` and of a plan, its `__self__`: all that the code
-has to know, as words in a numpy array. It reads rows where they lie, and makes the array of results
+A builtin function is made of `threads/few_rows.ll` and a sheet, its `__self__`: what the code has
+to know, as words in a numpy array. It reads rows where they lie, and makes the array of results
 itself. It takes rows of float32 and float64 in C's order, unless they are too many or refused, and
 returns None for all others. It keeps the interpreter's lock, but gives it up in every 16th call and
 in long ones, so that other threads run soon.
@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ..errors import BuildError
-from ..forest import Array
-from ..late import import_late
-from ..process.locks import holds_off_forks
-from ..runtime.loading import LinkedLibrary
-from ..threads.pool import POOL
-from .functions import Functions
+from ...errors import BuildError
+from ...forest import Array
+from ...late import import_late
+from ...process.locks import holds_off_forks
+from ...runtime.loading import LinkedLibrary
+from ...threads.pool import POOL
+from ..functions import Functions
 
 if TYPE_CHECKING:
-    from ..threads import pool_code
+    from ...threads import pool_code
 else:
     pool_code = import_late("tvm_forest.threads.pool_code")
 
@@ -79,7 +79,7 @@ def bind(functions: Functions, most: int) -> tuple[Predict, Predict]:
         LOG.info("calls of few rows are no builtin functions: %s", error)
         return take_none, take_none
     make, places = _prepare(code), (functions.margin_place, len(functions.result_dtypes) - 1)
-    made = {x: make(_Plan.of(functions, most, x, python)) for x in set(places)}
+    made = {x: make(_Sheet.of(functions, most, x, python)) for x in set(places)}
     return made[places[0]], made[places[1]]
 
 
@@ -88,7 +88,7 @@ def take_none(rows: Any) -> Array | None:
     return None
 
 
-class _Plan(np.ndarray):
+class _Sheet(np.ndarray):
     """What the code reads, see `few_rows.ll`: uint64 words.
 
     Attributes:
@@ -98,8 +98,8 @@ class _Plan(np.ndarray):
     functions: Functions
 
     @classmethod
-    def of(cls, functions: Functions, most: int, wanted: int, python: tuple[int, ...]) -> _Plan:
-        """Write the plan of calls that return one of the results."""
+    def of(cls, functions: Functions, most: int, wanted: int, python: tuple[int, ...]) -> _Sheet:
+        """Write the sheet of calls that return one of the results."""
         forest, results = functions.forest, functions.result_dtypes
         width, dropped = forest.row_width, (len(results) - 1) * forest.n_outputs
         kind = KINDS.index(forest.row_dtype)
@@ -118,9 +118,9 @@ class _Plan(np.ndarray):
             *(dtypes + [0] * 4)[:6],
             *calls,
         ]
-        plan = np.array(words, np.uint64).view(cls)
-        plan.functions = functions
-        return plan
+        sheet = np.array(words, np.uint64).view(cls)
+        sheet.functions = functions
+        return sheet
 
 
 class _Method(ctypes.Structure):
@@ -139,18 +139,18 @@ OF_ONE_ARGUMENT = 8
 
 
 @functools.cache
-def _prepare(code: int) -> Callable[[_Plan], Predict]:
-    """Return what makes builtin functions of plans."""
+def _prepare(code: int) -> Callable[[_Sheet], Predict]:
+    """Return what makes builtin functions of sheets."""
     method = _Method(b"predict_few_rows", code, OF_ONE_ARGUMENT, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))  # Python reads it when a function goes
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     new = ctypes.PYFUNCTYPE(*types)(("PyCFunction_NewEx", ctypes.pythonapi))
-    return lambda plan: new(ctypes.addressof(method), plan, None)
+    return lambda sheet: new(ctypes.addressof(method), sheet, None)
 
 
 @functools.cache
 def _find_python() -> tuple[int, ...] | None:
-    """Return the addresses of Python and numpy that plans begin with; None if they are unknown."""
+    """Return the addresses of Python and numpy that sheets begin with; None if they are unknown."""
     is_known = sys.implementation.name == "cpython" and object.__basicsize__ == 16
     is_free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     if is_free or not is_known or os.environ.get(VARIABLE, "").lower() == "off":

@@ -1,9 +1,6 @@
-"""The short way of batches of few rows, whose calls would else take longer than their walks.
+"""Batches of few rows: what builtin functions do not take goes through memory that stays.
 
 takes: rows as users pass them, Functions; gives: margins or values, or None for the long way.
-
-    float32, float64 in C's order --few_rows--> what the user gets
-    other rows --copy--> frame.rows --frame.call--> frame.results --copy--> what the user gets
 """
 
 from __future__ import annotations
@@ -15,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tvm_ffi
 
-from ..forest import Array, Forest
-from ..inputs.checks import NUMBERS
-from ..inputs.roundings import pass_array
-from ..inputs.values import check_values
-from ..process.ending import is_waited_for
-from . import few_rows
-from .functions import Functions
+from ...forest import Array, Forest
+from ...inputs.checks import NUMBERS
+from ...inputs.roundings import pass_array
+from ...inputs.values import check_values
+from ...process.ending import is_waited_for
+from ..functions import Functions
+from . import builtin
 
 MAX_ROWS = 64
 """Rows of a batch that goes the short way."""
@@ -59,7 +56,7 @@ class SmallBatches:
 
     Attributes:
         margins, values: functions of rows, which return margins and values of most few rows, and
-            None for other rows; there are such functions from the first call on, see `few_rows`.
+            None for other rows; there are such functions from the first call on, see `builtin`.
         frames: those that no call uses, by the number of rows.
     """
 
@@ -71,8 +68,8 @@ class SmallBatches:
         most = min(max_rows, MAX_BYTES // max(1, self._width * self._row_dtype.itemsize))
         self._most = functions.count_serial(most) if most and not changes else 0
         self._is_bound = False
-        self.margins: few_rows.Predict = few_rows.take_none
-        self.values: few_rows.Predict = few_rows.take_none
+        self.margins: builtin.Predict = builtin.take_none
+        self.values: builtin.Predict = builtin.take_none
         self.frames: dict[int, list[_Frame]] = {}
 
     def predict(self, rows: Any, result: int) -> Array | None:
@@ -83,7 +80,7 @@ class SmallBatches:
         """
         if not self._is_bound:
             self._is_bound = True
-            self.margins, self.values = few_rows.bind(self._functions, self._most)
+            self.margins, self.values = builtin.bind(self._functions, self._most)
             predictions = (self.margins, self.values)[result](rows)
             if predictions is not None:
                 return predictions
@@ -94,13 +91,14 @@ class SmallBatches:
         self.frames[len(rows)].append(frame)
         return predictions
 
-    def compute_sums(self, rows: Any) -> tuple[Array, Array] | None:
+    def compute_sums(self, rows: Any, n_jobs: Any) -> tuple[Array, Array] | None:
         """Return margins and values, both (R, C); None if rows have to go the long way.
 
         Raises:
             InputError: a value that the source object refuses.
         """
-        frame = self._run(rows)
+        is_alone = n_jobs is None or (type(n_jobs) is int and n_jobs == 1)
+        frame = self._run(rows) if is_alone else None
         if frame is None:
             return None
         margin, value = (array.reshape(len(rows), -1).copy() for array in frame.results)
