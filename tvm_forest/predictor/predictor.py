@@ -23,9 +23,10 @@ from ..laying_out.request import BuildRequest
 from ..process.ending import is_waited_for
 from ..runtime.results import Output
 from ..schedule_prims.batches import name_functions, select_schedule
+from ..threads import FEW_ROWS
 from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
-from .few_rows.small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
+from .few_rows.small_batches import MARGIN, VALUE, SmallBatches, squeeze
 from .functions import Functions
 from .live import LiveMethods
 from .rounds import RoundCache, columns_of_rounds, read_range
@@ -63,7 +64,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
     """
 
     _functions_class = Functions
-    _max_small_batch = MAX_ROWS
+    _max_small_batch = FEW_ROWS
 
     def __init__(self, request: BuildRequest, compiled: Compiled) -> None:
         """Bind the functions of a library to the model's arrays; users call `build`."""

@@ -20,11 +20,8 @@ from ...process.ending import is_waited_for
 from ..functions import Functions
 from . import builtin
 
-MAX_ROWS = 64
-"""Rows of a batch that goes the short way."""
-
 MAX_BYTES = 1 << 15
-"""Bytes of these rows."""
+"""Bytes of rows that go the short way."""
 
 MARGIN, VALUE = 0, 1
 """Places of the results in `_Frame.results`."""
