@@ -212,11 +212,13 @@ class Functions:
         return self.target.cores if n_jobs == -1 else int(n_jobs)
 
     def count_serial(self, most: int) -> int:
-        """Return up to how many rows each batch is read as it is, and by one thread."""
-        ends = [min(x, most + 1) for x in (*self.smallest_batches[1:], most + 1)]
+        """Return up to how many rows, or `most`, each batch is read as it is, and by one thread."""
+        ends = (*self.smallest_batches[1:], most + 1)
         for begin, end, function in zip(self.smallest_batches, ends, self.for_batches, strict=True):
-            sizes = range(begin, 0 if function.takes_memberships else end)
-            if len(sizes) < end - begin or self.count_threads(function, end - 1, None) > 1:
+            sizes = range(begin, min(end, most + 1))
+            if sizes and function.takes_memberships:
+                return begin - 1
+            if sizes and self.count_threads(function, sizes[-1], None) > 1:
                 alone = (n for n in sizes if self.count_threads(function, n, None) == 1)
                 return max(alone, default=begin - 1)
         return most

@@ -106,8 +106,7 @@ def _tabulate_spaces(keys: tuple[SpaceKey, ...]) -> list[_Family]:
 def count_operations(point: Point, work: Workload, batch: int) -> dict[str, float]:
     """Return how often each operation is done for a row, on average over the rows of a batch."""
     (family,) = _tabulate([point], [batch])
-    operations = family.list_operations(work)
-    return {x.names[x.of[0]]: float(np.ravel(x.counts)[0]) for x in operations}
+    return {x.names[x.of[0]]: float(np.ravel(x.counts)[0]) for x in family.list_operations(work)}
 
 
 def price(point: Point, work: Workload, batch: int, machine: Machine | None = None) -> float:

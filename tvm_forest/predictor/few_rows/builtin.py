@@ -176,7 +176,10 @@ def _find_new_array() -> int | None:
 
 
 def _lies_as_expected(array: Array) -> bool:
-    """Return whether an array in C's order lies in memory as the code reads it."""
+    """Return whether an array in C's order lies in memory as the code reads it.
+
+    The offsets are those of its types `%array` and `%dtype`; 257 are the flags that it asks for.
+    """
     at, order = id(array), array.dtype.newbyteorder()
     dtype = _read(at + 56)
     flags, turned = (_read(id(x) + 64, ctypes.c_int) for x in (array, array.T))
