@@ -1,7 +1,7 @@
 ; A call of few rows from Python: `tvm_forest_few_rows` is the code of a builtin function with one
 ; argument. What it needs of Python and numpy are addresses in its sheet, so that the code is linked
-; without them; `predictor/few_rows/builtin.py` writes sheets, and makes sure that objects lie in memory as they
-; are read here. Rows that this code does not take are answered with None.
+; without them. `predictor/few_rows/builtin.py` writes sheets, and makes sure that objects lie in
+; memory as they are read here. Rows that this code does not take are answered with None.
 
 ; numpy's array: references, type, data, dimensions, shape, strides, base, dtype, flags
 %array = type { i64, ptr, ptr, i32, ptr, ptr, ptr, ptr, i32 }
@@ -12,15 +12,21 @@
 %tensor = type { ptr, i32, i32, i32, i8, i8, i16, ptr, ptr, i64 }
 ; TVM's argument: what kind of value it is, and the value
 %any = type { i32, i32, ptr }
-; A sheet: numpy's type of arrays; PyArray_New; None; Py_IncRef, Py_DecRef, PyEval_SaveThread and
-; PyEval_RestoreThread; calls so far; rows from which a call lets other threads run; numbers that are
-; refused, as `tvm_forest_find` counts them; the kind of numbers in rows, 0 for float32 and 1 for
-; float64; most rows of a call, by the kind that is given; columns of rows, and 1; columns of results,
-; and 1; which result is given, of how many; of each its number of dtype and its bits; by number of
-; rows, the function and the addresses of the model's arrays.
+; A sheet, in which kinds of numbers are 0 for float32 and 1 for float64:
 %sheet = type {
-  ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, [2 x i64], [2 x i64], [2 x i64], i64, i64,
-  [3 x [2 x i64]], [0 x [2 x ptr]]
+  ptr, ptr, ptr, ptr, ptr, ptr, ptr,
+  ; numpy's class of arrays, PyArray_New, None, Py_IncRef, Py_DecRef, PyEval_SaveThread and
+  ; PyEval_RestoreThread
+  i64, i64, i64,
+  ; calls so far, rows from which a call lets other threads run, what numbers are refused, see
+  ; `tvm_forest_find`
+  i64, [2 x i64], [2 x i64], [2 x i64],
+  ; the kind that compiled functions read, most rows of a call by the kind that is given, strides of
+  ; rows, strides of results
+  i64, i64, [3 x [2 x i64]],
+  ; which result is given, how many there are, for each its number of dtype and its bits
+  [0 x [2 x ptr]]
+  ; by number of rows, from 1 on: the function, and the table of the model's addresses
 }
 
 declare double @llvm.fabs.f64(double)
@@ -251,12 +257,14 @@ refuse:
   ret ptr %none
 }
 
-; Write a tensor of two dimensions, and the argument that leads to it.
+; Write a tensor of two dimensions on the host, and the argument that leads to it.
 define internal void @tvm_forest_set_tensor(
   ptr %tensor, ptr %argument, ptr %data, i64 %bits, ptr %shape, ptr %steps
 ) {
   %few_bits = trunc i64 %bits to i8
-  %host = insertvalue %tensor { ptr null, i32 1, i32 0, i32 2, i8 2, i8 0, i16 1, ptr null, ptr null, i64 0 }, ptr %data, 0
+  %host = insertvalue %tensor {
+    ptr null, i32 1, i32 0, i32 2, i8 2, i8 0, i16 1, ptr null, ptr null, i64 0
+  }, ptr %data, 0
   %sized = insertvalue %tensor %host, i8 %few_bits, 5
   %shaped = insertvalue %tensor %sized, ptr %shape, 7
   %whole = insertvalue %tensor %shaped, ptr %steps, 8
