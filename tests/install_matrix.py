@@ -52,6 +52,8 @@ for name in ("logistic", "classes", "dart"):
             found = one.predict_margin(rows)
             expected = then[f"{name}_margin"][: len(rows)].reshape(found.shape)
             assert found.tobytes() == expected.tobytes(), (name, len(rows))
+        few = one._small_batches.margins(np.ascontiguousarray(rows[:1], np.float32))
+        assert few.tobytes() == found[:1].tobytes(), "calls of few rows are not builtin functions"
 """
 """Predicts what XGBoost has predicted, bit for bit, where XGBoost is not installed."""
 

@@ -23,6 +23,7 @@ from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import protocol
 from tvm_forest.layouts.row_codes import categories, unions
 from tvm_forest.predictor import saving
+from tvm_forest.predictor.few_rows.small_batches import MARGIN
 from tvm_forest.search.heuristic import default_schedules
 from tvm_forest.target import parse_target
 
@@ -222,9 +223,9 @@ def test_rows_go_to_compiled_code_as_they_are() -> None:
     assert {x.layout for x in chosen} <= {"ranked", "bitsliced"}
     for layout, takes in (("ranked", False), ("bitsliced", False), ("sparse", True)):
         assert protocol.takes_memberships(layout, canonicalize(forest)) == takes
-    _, predictor = compiled("lightgbm", "<=", "float64", "ranked")
-    predictor.predict(rows_of(forest)[:3])
-    assert len(predictor._small_batches.frames[3, 2]) == 1
+    made, predictor = compiled("lightgbm", "<=", "float64", "ranked")
+    rows = rows_of(made)[:3]
+    assert np.array_equal(predictor._small_batches.predict(rows, MARGIN), margin(made, rows))
 
 
 def test_a_thread_of_a_gpu_codes_categories_too() -> None:

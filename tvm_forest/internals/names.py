@@ -102,6 +102,12 @@ python(f"{_ONNX}ONNXGraphImporter._construct_nodes", "overridden: errors that na
 
 python("tvm_ffi.LIB.TVMFFIGetTypeAttrColumn", "the table of functions by which values are hashed")
 python("tvm_ffi.LIB.TVMFFITypeKeyToIndex", "the place of a type in that table")
+python(
+    "tvm_ffi.Function.__chandle__",
+    "the C functions of TVM take functions by their handles",
+    "internals/value_hooks.py",
+    "predictor/few_rows/builtin.py",
+)
 python("tvm_ffi.LIB.TVMFFIObjectIncRef", "what is put into that table stays alive")
 
 # -- words that TVM's C++ reads -------------------------------------------------------------------
@@ -183,6 +189,7 @@ llvm(
     r"^define .*i32 @__tvm_ffi_predict\(ptr [^,]*, ptr [^,]*, i32 [^,]*, ptr ",
     "how functions are called, those of `pool.ll` too",
     "predictor/exporting/c/cpu.c",
+    "threads/few_rows.ll",
     "threads/pool.ll",
 )
 llvm(
@@ -202,7 +209,7 @@ llvm(
     "predictor/exporting/c/cpu.c",
     "threads/pool.ll",
 )
-TARGET_LINE = llvm("^target ", "`pool.ll` is compiled for the same machine")
+TARGET_LINE = llvm("^target ", "our own LLVM text is compiled for the same machine")
 COMDAT = windows(
     r"^\$__(TVMBackend|tvm_ffi_)\w+ = comdat any$", "groups of names that no longer exist"
 )

@@ -105,6 +105,7 @@ class Functions:
         max_rows_with_memberships: rows that get their membership columns together: for thousands of
             rows the memory of these columns would have to be taken from the system and given back.
         n_places: number of places `round * C + class` that leaves can say something for.
+        steps_per_row: hops and leaves of a row, at most.
     """
 
     max_rows_with_memberships = 512
@@ -123,7 +124,7 @@ class Functions:
         self.result_dtypes = [np.dtype(result_dtype(forest, name)) for name in results]
         self.margin_place = results.index("margin")
         self.n_places = forest.n_trees * forest.leaf_value.shape[1]
-        self._steps_per_row = int(forest.depths.sum()) + forest.n_trees
+        self.steps_per_row = int(forest.depths.sum()) + forest.n_trees
 
     # -- binding ----------------------------------------------------------------------------------
 
@@ -205,10 +206,22 @@ class Functions:
         """Return how many threads a call uses."""
         if n_jobs is None:
             has_work = n_rows > function.rows_per_thread
-            is_large = has_work and n_rows * self._steps_per_row >= MIN_STEPS_FOR_ALL_CORES
+            is_large = has_work and n_rows * self.steps_per_row >= MIN_STEPS_FOR_ALL_CORES
             return self.target.cores if is_large else 1
         check_n_jobs("predict", n_jobs)
         return self.target.cores if n_jobs == -1 else int(n_jobs)
+
+    def count_serial(self, most: int) -> int:
+        """Return up to how many rows, or `most`, each batch is read as it is, and by one thread."""
+        ends = (*self.smallest_batches[1:], most + 1)
+        for begin, end, function in zip(self.smallest_batches, ends, self.for_batches, strict=True):
+            sizes = range(begin, min(end, most + 1))
+            if sizes and function.takes_memberships:
+                return begin - 1
+            if sizes and self.count_threads(function, sizes[-1], None) > 1:
+                alone = (n for n in sizes if self.count_threads(function, n, None) == 1)
+                return max(alone, default=begin - 1)
+        return most
 
     # -- calls -------------------------------------------------------------------------------------
 

@@ -20,14 +20,16 @@ from ..inputs.checks import is_copied
 from ..late import import_late
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
+from ..process.ending import is_waited_for
 from ..runtime.results import Output
 from ..schedule_prims.batches import name_functions, select_schedule
+from ..threads import FEW_ROWS
 from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
+from .few_rows.small_batches import MARGIN, VALUE, SmallBatches, squeeze
 from .functions import Functions
 from .live import LiveMethods
 from .rounds import RoundCache, columns_of_rounds, read_range
-from .small_batches import MARGIN, MAX_ROWS, VALUE, SmallBatches, squeeze
 from .source_calls import PROBABILITIES, predict_as_source
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
     """
 
     _functions_class = Functions
-    _max_small_batch = MAX_ROWS
+    _max_small_batch = FEW_ROWS
 
     def __init__(self, request: BuildRequest, compiled: Compiled) -> None:
         """Bind the functions of a library to the model's arrays; users call `build`."""
@@ -181,6 +183,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         part = now._rounds.find(now, begin, end)
         return self if part is now else part
 
+    @is_waited_for
     def predict(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
     ) -> Array:
@@ -211,10 +214,12 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
             now = self._present or self
             return predict_as_source(now, rows, n_jobs, iteration_range, as_source)
         if iteration_range is None and not self._gives_labels:
-            jobs = self.n_jobs if n_jobs is None else n_jobs
-            values = self._small_batches.predict(rows, jobs, VALUE)
-            if values is not None:
-                return values
+            jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
+            if jobs is None or (type(jobs) is int and jobs == 1):
+                values = few.values(rows)
+                values = few.predict(rows, VALUE) if values is None else values
+                if values is not None:
+                    return values
         now = self._present or self
         margin, value = now._sums(rows, n_jobs, iteration_range, on_host=now._gives_labels)
         return choose_labels(now.forest, margin, value) if now._gives_labels else squeeze(value)
@@ -266,6 +271,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         value = now._sums(rows, n_jobs, iteration_range, on_host=joined)[1]
         return to_probabilities(now.forest, value)
 
+    @is_waited_for
     def predict_margin(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array:
@@ -279,10 +285,12 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
             InputError: rows, n_jobs or iteration_range of the wrong kind.
         """
         if iteration_range is None:
-            jobs = self.n_jobs if n_jobs is None else n_jobs
-            margins = self._small_batches.predict(rows, jobs, MARGIN)
-            if margins is not None:
-                return margins
+            jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
+            if jobs is None or (type(jobs) is int and jobs == 1):
+                margins = few.margins(rows)
+                margins = few.predict(rows, MARGIN) if margins is None else margins
+                if margins is not None:
+                    return margins
         now = self._present or self
         return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[0])
 

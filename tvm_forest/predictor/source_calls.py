@@ -24,7 +24,7 @@ from ..inputs.checks import is_copied
 from ..inputs.frames import kind_of
 from ..late import import_late
 from .class_numbers import to_probabilities
-from .small_batches import squeeze
+from .few_rows.small_batches import squeeze
 
 if TYPE_CHECKING:
     from ..frontends.catboost import prediction_types

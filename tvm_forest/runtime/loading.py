@@ -17,7 +17,7 @@ import tvm_ffi
 
 from ..target import cpu_abilities
 
-INTERFACE = 4
+INTERFACE = 5
 """Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
 """
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from ..forest import Array
 from ..layouts import BIT_PLANES, OCTETS, PERMUTED
+from ..threads import FEW_ROWS
 from .guesses import guess
 from .hop_walks import HopWalks
 from .machines import Machine
@@ -73,7 +74,8 @@ class _Family(NamedTuple):
 
     def list_operations(self, work: Workload) -> Iterator[Operation]:
         """Yield the operations."""
-        yield self.table.name("call", 1 / self.table.batch)
+        many = (self.table.batch > FEW_ROWS).astype(np.int64)
+        yield Operation(["call few", "call"], many, 1 / self.table.batch)
         if isinstance(self.table, HopWalks):
             yield from self.table.count(work)
         else:
@@ -104,7 +106,7 @@ def _tabulate_spaces(keys: tuple[SpaceKey, ...]) -> list[_Family]:
 def count_operations(point: Point, work: Workload, batch: int) -> dict[str, float]:
     """Return how often each operation is done for a row, on average over the rows of a batch."""
     (family,) = _tabulate([point], [batch])
-    return {x.names[0]: float(np.ravel(x.counts)[0]) for x in family.list_operations(work)}
+    return {x.names[x.of[0]]: float(np.ravel(x.counts)[0]) for x in family.list_operations(work)}
 
 
 def price(point: Point, work: Workload, batch: int, machine: Machine | None = None) -> float:

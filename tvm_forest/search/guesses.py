@@ -14,6 +14,7 @@ FLOAT64 = 1.8
 
 GUESSES = {
     "call": 2000.0,
+    "call few": 300.0,
     "code float32": 1.5,
     "code float32 1": 0.8,
     "code float32 3": 4.0,

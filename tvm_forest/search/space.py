@@ -29,10 +29,10 @@ from ..schedule_prims.walks import LANE_COUNTS
 from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .workload import Workload
 
-TILES = (1, 2, 4, 8)
+TILES = (1, 4, 8)
 """Nodes of a tile."""
 
-ONE_ROW_TILE, ONE_ROW_LAYOUT = 2, TRANSPOSED
+ONE_ROW_LAYOUT = TRANSPOSED
 """What is tried for single rows only."""
 
 MAX_STRAIGHT_HOPS = 16
@@ -108,8 +108,7 @@ class SpaceKey(NamedTuple):
         for layout in self.layouts:
             if layout != ONE_ROW_LAYOUT or self.batch == 1:
                 for tile in (1,) if self.large or layout not in TILED else TILES:
-                    if tile != ONE_ROW_TILE or self.batch == 1:
-                        yield tile, layout
+                    yield tile, layout
 
     def blocks(self, layout: str) -> Iterator[tuple[int, str]]:
         """Yield rows of a block, and what walks together; a single row has no blocks."""

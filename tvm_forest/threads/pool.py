@@ -27,21 +27,23 @@ SET_LAUNCHER = "set_launcher"
 
 
 class _Native:
-    """The functions of `pool.ll`.
+    """The functions of `pool.ll` and `few_rows.ll`.
 
     Attributes:
         launcher: the address of what runs parallel loops.
         run: calls a function with helpers.
         reset: forgets the helpers, and a job that was going on when the process was forked.
+        few_rows: the address of the code of calls of few rows.
     """
 
     def __init__(self, library: Any) -> None:
-        # The helpers run this code as long as the process lives, so it must never be unmapped.
+        # Helpers and functions of Python may run this code as long as the process lives.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
         address = library["address"]
         self.launcher: int = address(0)
         self.run = library["run"]
         self.reset = ctypes.CFUNCTYPE(None)(address(1))
+        self.few_rows: int = address(2)
 
 
 class Pool:
@@ -74,10 +76,17 @@ class Pool:
             find_code: returns a library with the code of `pool.ll`, which it gives to the process.
                 It is called unless another library has done so.
         """
+        return self._load(find_code).launcher
+
+    def load_few_rows(self, find_code: Callable[[], Any]) -> int:
+        """Return the address of the code of calls of few rows, see `load`."""
+        return self._load(find_code).few_rows
+
+    def _load(self, find_code: Callable[[], Any]) -> _Native:
         if self._native is None:
             with self._loading:
                 self._native = self._native or _Native(find_code())
-        return self._native.launcher
+        return self._native
 
     def run(self, function: Any, arguments: tuple[Any, ...], helpers: int, waits: bool) -> bool:
         """Call a function with helpers for its parallel loops.

@@ -1,6 +1,6 @@
-"""The pool's own code, by LLVM: `pool.ll`, and what leads compiled code to it.
+"""The package's own code, by LLVM: the pool's, that of calls of few rows, and what leads to them.
 
-takes: nothing; gives: a function for each library, the code of the pool as a module or object file.
+takes: nothing; gives: a function for each library, the own code as a module or object file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from ..internals.names import IMPORT_LLVM, PARALLEL_LAUNCH, TARGET_LINE
 from ..process.scratch import make_folder
 from .pool import SET_LAUNCHER
 
+TEXTS = ("pool.ll", "few_rows.ll")
+"""The files of the own code, which together are one module."""
+
 MAX_OBJECT_BYTES = 1 << 16
-"""Bytes that `pool.ll` may take as an object file; it takes a tenth."""
+"""Bytes that it may take as an object file; it takes a sixth."""
 
 ZERO = tirx.const(0, "int32")
 
@@ -45,17 +48,17 @@ def make_launcher_setter() -> tirx.PrimFunc:
 
 
 def compile_pool() -> Any:
-    """Return a module of `pool.ll`."""
-    text = Path(__file__).with_name("pool.ll").read_text("ascii")
+    """Return a module of the own code."""
+    texts = [Path(__file__).with_name(name).read_text("ascii") for name in TEXTS]
     with make_folder("build") as folder:
         file = folder / "pool.ll"
-        file.write_text(f"{_target_lines()}\n{text}", "ascii")
+        file.write_text("\n".join([_target_lines(), *texts]), "ascii")
         return tvm_ffi.load_module(str(file), keep_module_alive=False)
 
 
 @functools.cache
 def make_pool_object() -> bytes:
-    """Return `pool.ll` as an object file, to be linked into a library."""
+    """Return the own code as an object file, to be linked into a library."""
     with make_folder("build", MAX_OBJECT_BYTES) as folder:
         file = folder / "pool.o"
         compile_pool().write_to_file(str(file))

@@ -85,13 +85,9 @@ def _list_walks(target: Target) -> Iterator[Cell]:
             yield from _spread(SHALLOW, (walk_point(layout, tile, x, 8) for x in WAYS))
     for shape, tile in itertools.product((SMALL_WIDE, DOUBLE), (4, 8)):
         yield from _spread(shape, (walk_point(ANY_FOREST, tile, x, 8) for x in WAYS))
-    one_row = [(TRANSPOSED, 1), (PADDED, 2), (ANY_FOREST, 2)]
-    for layout, tile in one_row:
-        points = [walk_point(layout, tile, "trees", x) for x in (2, 4, 8, 10, 16)]
-        yield from _spread(SECOND, points)
-        if tile > 1:
-            yield from _spread(SECOND._replace(features=64), points[2::2])
-        yield Cell(SHALLOW._replace(trees=600), points[2], 1)
+    points = [walk_point(TRANSPOSED, 1, "trees", x) for x in (2, 4, 8, 10, 16)]
+    yield from _spread(SECOND, points)
+    yield Cell(SHALLOW._replace(trees=600), points[2], 1)
     if target.has(LANES_ABILITY):
         for layout, tile in untiled:
             lanes = walk_point(layout, tile, "rows", "gather")

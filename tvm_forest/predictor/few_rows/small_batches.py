@@ -1,8 +1,6 @@
-"""The short way of batches of few rows, whose calls would else take longer than their walks.
+"""Batches of few rows: what builtin functions do not take goes through memory that stays.
 
 takes: rows as users pass them, Functions; gives: margins or values, or None for the long way.
-
-    rows --copy--> frame.rows --frame.call--> frame.results --copy--> what the user gets
 """
 
 from __future__ import annotations
@@ -14,18 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import tvm_ffi
 
-from ..forest import Array, Forest
-from ..inputs.checks import NUMBERS
-from ..inputs.roundings import pass_array
-from ..inputs.values import check_values
-from ..process.ending import is_waited_for
-from .functions import Functions
-
-MAX_ROWS = 64
-"""Rows of a batch that goes the short way."""
+from ...forest import Array, Forest
+from ...inputs.checks import NUMBERS
+from ...inputs.roundings import pass_array
+from ...inputs.values import check_values
+from ...process.ending import is_waited_for
+from ..functions import Functions
+from . import builtin
 
 MAX_BYTES = 1 << 15
-"""Bytes of these rows."""
+"""Bytes of rows that go the short way."""
 
 MARGIN, VALUE = 0, 1
 """Places of the results in `_Frame.results`."""
@@ -56,37 +52,40 @@ class SmallBatches:
     """Predictions of few rows on the caller's thread.
 
     Attributes:
-        frames: those that no call uses, by the shapes of rows that may go the short way.
+        margins, values: functions of rows, which return margins and values of most few rows, and
+            None for other rows; there are such functions from the first call on, see `builtin`.
+        frames: those that no call uses, by the number of rows.
     """
 
     def __init__(self, functions: Functions, max_rows: int) -> None:
         self._functions, forest = functions, functions.forest
-        self._row_dtype = np.dtype(forest.row_dtype)
+        self._row_dtype, self._width = np.dtype(forest.row_dtype), forest.row_width
         self._refuses = forest.looks_at_values
-        row_bytes = max(1, forest.row_width * self._row_dtype.itemsize)
-        sizes = range(1, min(max_rows, MAX_BYTES // row_bytes) + 1)
-        self.frames: dict[tuple[int, ...], list[_Frame]] = {
-            (n_rows, forest.row_width): [] for n_rows in sizes if self._may_hold(n_rows)
-        }
+        changes = forest.needs_cleaning or forest.encoder is not None
+        most = min(max_rows, MAX_BYTES // max(1, self._width * self._row_dtype.itemsize))
+        self._most = functions.count_serial(most) if most and not changes else 0
+        self._is_bound = False
+        self.margins: builtin.Predict = builtin.take_none
+        self.values: builtin.Predict = builtin.take_none
+        self.frames: dict[int, list[_Frame]] = {}
 
-    def _may_hold(self, n_rows: int) -> bool:
-        """Whether so many rows are read as they are, and by one thread."""
-        forest, function = self._functions.forest, self._functions.for_batch(n_rows)
-        is_serial = self._functions.count_threads(function, n_rows, None) == 1
-        changes = forest.needs_cleaning or function.takes_memberships or forest.encoder is not None
-        return is_serial and not changes
-
-    def predict(self, rows: Any, n_jobs: Any, result: int) -> Array | None:
+    def predict(self, rows: Any, result: int) -> Array | None:
         """Predict margins (MARGIN) or values (VALUE); None if rows have to go the long way.
 
         Raises:
             InputError: a value that the source object refuses.
         """
-        frame = self._run(rows, n_jobs)
+        if not self._is_bound:
+            self._is_bound = True
+            self.margins, self.values = builtin.bind(self._functions, self._most)
+            predictions = (self.margins, self.values)[result](rows)
+            if predictions is not None:
+                return predictions
+        frame = self._run(rows)
         if frame is None:
             return None
         predictions = frame.results[result].copy()
-        self.frames[rows.shape].append(frame)
+        self.frames[len(rows)].append(frame)
         return predictions
 
     def compute_sums(self, rows: Any, n_jobs: Any) -> tuple[Array, Array] | None:
@@ -95,25 +94,23 @@ class SmallBatches:
         Raises:
             InputError: a value that the source object refuses.
         """
-        frame = self._run(rows, n_jobs)
+        is_alone = n_jobs is None or (type(n_jobs) is int and n_jobs == 1)
+        frame = self._run(rows) if is_alone else None
         if frame is None:
             return None
         margin, value = (array.reshape(len(rows), -1).copy() for array in frame.results)
-        self.frames[rows.shape].append(frame)
+        self.frames[len(rows)].append(frame)
         return margin, value
 
     @is_waited_for
-    def _run(self, rows: Any, n_jobs: Any) -> _Frame | None:
+    def _run(self, rows: Any) -> _Frame | None:
         """Return a frame with the results of rows, to be given back to `frames`."""
-        if type(rows) is not np.ndarray:
+        if type(rows) is not np.ndarray or rows.dtype.kind not in NUMBERS:
             return None
-        frames = self.frames.get(rows.shape)
-        if frames is None or rows.dtype.kind not in NUMBERS:
-            return None
-        if n_jobs is not None and (type(n_jobs) is not int or n_jobs != 1):
+        if rows.ndim != 2 or rows.shape[1] != self._width or not 0 < len(rows) <= self._most:
             return None
         try:
-            frame = frames.pop()
+            frame = self.frames.setdefault(len(rows), []).pop()
         except IndexError:  # all are in use, by other threads
             frame = self._new_frame(len(rows))
         # Arrays that were pickled have a dtype of their own, which is equal but not the same.
@@ -128,7 +125,7 @@ class SmallBatches:
 
     def _new_frame(self, n_rows: int) -> _Frame:
         function, results = self._functions.for_batch(n_rows), self._functions.new_results(n_rows)
-        rows = np.empty((n_rows, self._functions.forest.row_width), self._row_dtype)
+        rows = np.empty((n_rows, self._width), self._row_dtype)
         first, *last = (tvm_ffi.from_dlpack(array) for array in (rows, *results))
         margin, value = results[self._functions.margin_place], results[-1]
         arguments = (first, *function.model, *last)

@@ -1,0 +1,199 @@
+"""Calls of few rows by builtin functions, a quarter as long as calls by way of tvm_ffi.
+
+takes: Functions; gives: two functions of rows, which return margins and values, or None.
+
+A builtin function is made of `threads/few_rows.ll` and a sheet, its `__self__`: what the code has
+to know, as words in a numpy array. It reads rows where they lie, and makes the array of results
+itself. It takes rows of float32 and float64 in C's order, unless they are too many or refused, and
+returns None for all others. It keeps the interpreter's lock, but gives it up in every 16th call and
+in long ones, so that other threads run soon.
+
+The code reads objects of Python and numpy without their headers. So it is used where these lie in
+memory as it expects, which is looked at once; `TVM_FOREST_BUILTIN=off` turns it off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ...errors import BuildError
+from ...forest import Array
+from ...late import import_late
+from ...process.locks import holds_off_forks
+from ...runtime.loading import LinkedLibrary
+from ...threads.pool import POOL
+from ..functions import Functions
+
+if TYPE_CHECKING:
+    from ...threads import pool_code
+else:
+    pool_code = import_late("tvm_forest.threads.pool_code")
+
+LOG = logging.getLogger(__name__)
+
+VARIABLE = "TVM_FOREST_BUILTIN"
+"""The environment variable that turns builtin functions off, by "off"."""
+
+Predict: TypeAlias = Callable[[Any], Array | None]
+
+MAX_STACK_BYTES = 1 << 14
+"""Memory of a call on the caller's stack: converted rows, and results that nobody asked for."""
+
+STEPS_WITH_LOCK = 4096
+"""Hops and leaves of a batch, all rows and trees together, from which a call gives up the lock of
+the interpreter: some microseconds, beside which that is little."""
+
+KINDS = ("float32", "float64")
+"""The dtypes of rows, in the order in which the code numbers them."""
+
+REFUSALS = {"inf": 1, "nan": 2}
+"""How the code counts numbers that a model refuses, by their names in `Forest.refuses`."""
+
+
+@holds_off_forks
+def bind(functions: Functions, most: int) -> tuple[Predict, Predict]:
+    """Return functions of rows that give margins and values; `take_none` where there are none.
+
+    Args:
+        functions: what they call, and keep alive.
+        most: rows of the largest batch, each of which is read as it is, and by one thread.
+    """
+    python = _find_python()
+    if python is None or not most or functions.forest.refuses_unseen:
+        return take_none, take_none
+    libraries = (x.library for x in functions.libraries)
+    linked = next((x for x in libraries if isinstance(x, LinkedLibrary)), None)
+    try:
+        code = POOL.load_few_rows(lambda: linked or pool_code.compile_pool())
+    except (BuildError, OSError, RuntimeError, ValueError) as error:
+        LOG.info("calls of few rows are no builtin functions: %s", error)
+        return take_none, take_none
+    make, places = _prepare(code), (functions.margin_place, len(functions.result_dtypes) - 1)
+    made = {x: make(_Sheet.of(functions, most, x, python)) for x in set(places)}
+    return made[places[0]], made[places[1]]
+
+
+def take_none(rows: Any) -> Array | None:
+    """Take no rows."""
+    return None
+
+
+class _Sheet(np.ndarray):
+    """What the code reads, see `few_rows.ll`: uint64 words.
+
+    Attributes:
+        functions: which it leads to, and which so live as long.
+    """
+
+    functions: Functions
+
+    @classmethod
+    def of(cls, functions: Functions, most: int, wanted: int, python: tuple[int, ...]) -> _Sheet:
+        """Write the sheet of calls that return one of the results."""
+        forest, results = functions.forest, functions.result_dtypes
+        width, dropped = forest.row_width, (len(results) - 1) * forest.n_outputs
+        kind = KINDS.index(forest.row_dtype)
+        row_bytes = [8 * (dropped + width * (given != kind)) for given in range(len(KINDS))]
+        dtypes = [word for x in results for word in (x.num, 8 * x.itemsize)]
+        calls = list[int]()
+        ends = [x for x in functions.smallest_batches if x <= most] + [most + 1]
+        for (begin, end), bound in zip(pairwise(ends), functions.for_batches, strict=False):
+            calls += [bound.serial.__chandle__(), bound.model[0].value] * (end - begin)
+        words = [
+            *python,
+            *(0, -(-STEPS_WITH_LOCK // max(1, functions.steps_per_row))),
+            *(sum(REFUSALS.get(x, 0) for x in set(forest.refuses)), kind),
+            *(min(most, MAX_STACK_BYTES // x) if x else most for x in row_bytes),
+            *(width, 1, forest.n_outputs, 1, wanted, len(results)),
+            *(dtypes + [0] * 4)[:6],
+            *calls,
+        ]
+        sheet = np.array(words, np.uint64).view(cls)
+        sheet.functions = functions
+        return sheet
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("code", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+OF_ONE_ARGUMENT = 8
+"""The flag METH_O of a method."""
+
+
+@functools.cache
+def _prepare(code: int) -> Callable[[_Sheet], Predict]:
+    """Return what makes builtin functions of sheets."""
+    method = _Method(b"predict_few_rows", code, OF_ONE_ARGUMENT, None)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))  # Python reads it when a function goes
+    types = (ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    new = ctypes.PYFUNCTYPE(*types)(("PyCFunction_NewEx", ctypes.pythonapi))
+    return lambda sheet: new(ctypes.addressof(method), sheet, None)
+
+
+@functools.cache
+def _find_python() -> tuple[int, ...] | None:
+    """Return the addresses of Python and numpy that sheets begin with; None if they are unknown."""
+    is_known = sys.implementation.name == "cpython" and object.__basicsize__ == 16
+    is_free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    if is_free or not is_known or os.environ.get(VARIABLE, "").lower() == "off":
+        return None
+    new_array = _find_new_array()
+    if new_array is None or not all(_lies_as_expected(np.ones((3, 5), x)) for x in KINDS):
+        return None
+    names = ("Py_IncRef", "Py_DecRef", "PyEval_SaveThread", "PyEval_RestoreThread")
+    code = (ctypes.cast(getattr(ctypes.pythonapi, x), ctypes.c_void_p).value or 0 for x in names)
+    return (id(np.ndarray), new_array, id(None), *code)
+
+
+def _find_new_array() -> int | None:
+    """Return the address of PyArray_New, from the table that numpy has for code in C."""
+    core: Any = getattr(np, "_core", None) or np.core
+    find = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    table = find(core._multiarray_umath._ARRAY_API, None)
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(_read(table))()
+    is_known = version >> 24 in (1, 2) and _read(table + 8 * 2) == id(np.ndarray)
+    return _read(table + 8 * 93) if is_known else None
+
+
+def _lies_as_expected(array: Array) -> bool:
+    """Return whether an array in C's order lies in memory as the code reads it.
+
+    The offsets are those of its types `%array` and `%dtype`; 257 are the flags that it asks for.
+    """
+    at, order = id(array), array.dtype.newbyteorder()
+    dtype = _read(at + 56)
+    flags, turned = (_read(id(x) + 64, ctypes.c_int) for x in (array, array.T))
+    return (
+        [_read(at + 8), _read(at + 16), dtype]
+        == [id(np.ndarray), array.ctypes.data, id(array.dtype)]
+        and _read(at + 24, ctypes.c_int) == 2
+        and [_read(_read(at + 32) + 8 * k) for k in (0, 1)] == list(array.shape)
+        and (flags & 257, turned & 257) == (257, 256)
+        and _read(dtype + 26, ctypes.c_char) == b"="
+        and _read(id(order) + 26, ctypes.c_char) == order.byteorder.encode()
+        and _read(dtype + 28, ctypes.c_int) == array.dtype.num
+    )
+
+
+def _read(address: int, kind: Any = ctypes.c_void_p) -> Any:
+    return kind.from_address(address).value

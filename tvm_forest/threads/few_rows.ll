@@ -1,0 +1,349 @@
+; A call of few rows from Python: `tvm_forest_few_rows` is the code of a builtin function with one
+; argument. What it needs of Python and numpy are addresses in its sheet, so that the code is linked
+; without them. `predictor/few_rows/builtin.py` writes sheets, and makes sure that objects lie in
+; memory as they are read here. Rows that this code does not take are answered with None.
+
+; numpy's array: references, type, data, dimensions, shape, strides, base, dtype, flags
+%array = type { i64, ptr, ptr, i32, ptr, ptr, ptr, ptr, i32 }
+; numpy's dtype: references, type, class of scalars, kind, letter, order of bytes, flags, number
+%dtype = type { i64, ptr, ptr, i8, i8, i8, i8, i32 }
+; DLPack's tensor: data, device and its number, dimensions, kind, bits and lanes of numbers, shape,
+; strides, offset
+%tensor = type { ptr, i32, i32, i32, i8, i8, i16, ptr, ptr, i64 }
+; TVM's argument: what kind of value it is, and the value
+%any = type { i32, i32, ptr }
+; A sheet, in which kinds of numbers are 0 for float32 and 1 for float64:
+%sheet = type {
+  ptr, ptr, ptr, ptr, ptr, ptr, ptr,
+  ; numpy's class of arrays, PyArray_New, None, Py_IncRef, Py_DecRef, PyEval_SaveThread and
+  ; PyEval_RestoreThread
+  i64, i64, i64,
+  ; calls so far, rows from which a call lets other threads run, what numbers are refused, see
+  ; `tvm_forest_find`
+  i64, [2 x i64], [2 x i64], [2 x i64],
+  ; the kind that compiled functions read, most rows of a call by the kind that is given, strides of
+  ; rows, strides of results
+  i64, i64, [3 x [2 x i64]],
+  ; which result is given, how many there are, for each its number of dtype and its bits
+  [0 x [2 x ptr]]
+  ; by number of rows, from 1 on: the function, and the table of the model's addresses
+}
+
+declare double @llvm.fabs.f64(double)
+
+define internal ptr @tvm_forest_few_rows(ptr %self, ptr %rows) {
+  %sheet_at = getelementptr %array, ptr %self, i32 0, i32 2
+  %sheet = load ptr, ptr %sheet_at
+  %type_at = getelementptr %array, ptr %rows, i32 0, i32 1
+  %type = load ptr, ptr %type_at
+  %array_type = load ptr, ptr %sheet
+  %is_array = icmp eq ptr %type, %array_type
+  br i1 %is_array, label %measure, label %refuse
+
+measure:
+  %dimensions_at = getelementptr %array, ptr %rows, i32 0, i32 3
+  %dimensions = load i32, ptr %dimensions_at
+  %is_matrix = icmp eq i32 %dimensions, 2
+  br i1 %is_matrix, label %look, label %refuse
+
+look:
+  %shape_at = getelementptr %array, ptr %rows, i32 0, i32 4
+  %shape = load ptr, ptr %shape_at
+  %n_rows = load i64, ptr %shape
+  %columns_at = getelementptr i64, ptr %shape, i64 1
+  %columns = load i64, ptr %columns_at
+  %width_at = getelementptr %sheet, ptr %sheet, i32 0, i32 12
+  %width = load i64, ptr %width_at
+  %is_wide = icmp eq i64 %columns, %width
+  %flags_at = getelementptr %array, ptr %rows, i32 0, i32 8
+  %flags = load i32, ptr %flags_at
+  %asked = and i32 %flags, 257    ; of C's order, and aligned
+  %is_whole = icmp eq i32 %asked, 257
+  %dtype_at = getelementptr %array, ptr %rows, i32 0, i32 7
+  %dtype = load ptr, ptr %dtype_at
+  %order_at = getelementptr %dtype, ptr %dtype, i32 0, i32 5
+  %order = load i8, ptr %order_at
+  %is_native = icmp eq i8 %order, 61    ; "="
+  %number_at = getelementptr %dtype, ptr %dtype, i32 0, i32 7
+  %number = load i32, ptr %number_at
+  %kind = sub i32 %number, 11    ; 0 for float32, 1 for float64
+  %is_known = icmp ult i32 %kind, 2
+  %fits = and i1 %is_wide, %is_whole
+  %is_read = and i1 %is_native, %is_known
+  %may_be = and i1 %fits, %is_read
+  br i1 %may_be, label %count, label %refuse
+
+count:
+  %given = zext i32 %kind to i64
+  %most_at = getelementptr %sheet, ptr %sheet, i32 0, i32 11, i64 %given
+  %most = load i64, ptr %most_at
+  %last = sub i64 %n_rows, 1
+  %are_few = icmp ult i64 %last, %most
+  br i1 %are_few, label %take, label %refuse
+
+take:
+  %predictions = call ptr @tvm_forest_predict_few(ptr %sheet, ptr %rows, i64 %given)
+  ret ptr %predictions
+
+refuse:
+  %none = call ptr @tvm_forest_none(ptr %sheet)
+  ret ptr %none
+}
+
+define internal ptr @tvm_forest_none(ptr %sheet) noinline {
+  %none_at = getelementptr %sheet, ptr %sheet, i32 0, i32 2
+  %none = load ptr, ptr %none_at
+  %inc_ref_at = getelementptr %sheet, ptr %sheet, i32 0, i32 3
+  %inc_ref = load ptr, ptr %inc_ref_at
+  call void %inc_ref(ptr %none)
+  ret ptr %none
+}
+
+; Returns a new array, None, or null where Python has no memory for one.
+define internal ptr @tvm_forest_predict_few(ptr %sheet, ptr %array, i64 %given) {
+  %data_at = getelementptr %array, ptr %array, i32 0, i32 2
+  %data = load ptr, ptr %data_at
+  %row_shape_at = getelementptr %array, ptr %array, i32 0, i32 4
+  %row_shape = load ptr, ptr %row_shape_at
+  %n_rows = load i64, ptr %row_shape
+  %width_at = getelementptr %sheet, ptr %sheet, i32 0, i32 12
+  %width = load i64, ptr %width_at
+  %cells = mul i64 %n_rows, %width
+  %row_kind_at = getelementptr %sheet, ptr %sheet, i32 0, i32 10
+  %row_kind = load i64, ptr %row_kind_at
+  %is_double = icmp eq i64 %row_kind, 1
+  %is_same = icmp eq i64 %row_kind, %given
+  br i1 %is_same, label %ready, label %convert
+
+convert:
+  %copy = alloca double, i64 %cells, align 64
+  call void @tvm_forest_convert(ptr %data, ptr %copy, i64 %cells, i1 %is_double)
+  br label %ready
+
+ready:
+  %rows = phi ptr [ %data, %0 ], [ %copy, %convert ]
+  %refuses_at = getelementptr %sheet, ptr %sheet, i32 0, i32 9
+  %refuses = load i64, ptr %refuses_at
+  %takes_all = icmp eq i64 %refuses, 0
+  br i1 %takes_all, label %make, label %check
+
+check:
+  %found = call i64 @tvm_forest_find(ptr %rows, i64 %cells, i1 %is_double)
+  %unwanted = and i64 %found, %refuses
+  %is_fine = icmp eq i64 %unwanted, 0
+  br i1 %is_fine, label %make, label %refuse
+
+make:
+  %shape = alloca [2 x i64]
+  %tensors = alloca [4 x %tensor], align 16
+  %arguments = alloca [5 x %any], align 16
+  %result = alloca %any, align 16
+  %steps = getelementptr %sheet, ptr %sheet, i32 0, i32 13
+  %outputs = load i64, ptr %steps
+  store i64 %n_rows, ptr %shape
+  %shape_end = getelementptr i64, ptr %shape, i64 1
+  store i64 %outputs, ptr %shape_end
+  %place_at = getelementptr %sheet, ptr %sheet, i32 0, i32 14
+  %place = load i64, ptr %place_at
+  %number_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %place, i64 0
+  %number_word = load i64, ptr %number_at
+  %number = trunc i64 %number_word to i32
+  %is_one = icmp eq i64 %outputs, 1
+  %dimensions = select i1 %is_one, i32 1, i32 2
+  %array_type = load ptr, ptr %sheet
+  %new_at = getelementptr %sheet, ptr %sheet, i32 0, i32 1
+  %new = load ptr, ptr %new_at
+  %made = call ptr %new(
+    ptr %array_type, i32 %dimensions, ptr %shape, i32 %number, ptr null, ptr null, i32 0, i32 0,
+    ptr null
+  )
+  %is_full = icmp eq ptr %made, null
+  br i1 %is_full, label %leave, label %tell
+
+tell:
+  %row_steps = getelementptr %sheet, ptr %sheet, i32 0, i32 12
+  %row_bits = select i1 %is_double, i64 64, i64 32
+  call void @tvm_forest_set_tensor(
+    ptr %tensors, ptr %arguments, ptr %rows, i64 %row_bits, ptr %row_shape, ptr %row_steps
+  )
+  %last = sub i64 %n_rows, 1
+  %function_at = getelementptr %sheet, ptr %sheet, i32 0, i32 17, i64 %last, i64 0
+  %function = load ptr, ptr %function_at
+  %table_at = getelementptr %sheet, ptr %sheet, i32 0, i32 17, i64 %last, i64 1
+  %table = load ptr, ptr %table_at
+  %second = getelementptr %any, ptr %arguments, i64 1
+  %addresses = insertvalue %any { i32 4, i32 0, ptr null }, ptr %table, 2    ; 4: an address
+  store %any %addresses, ptr %second
+  %results_at = getelementptr %sheet, ptr %sheet, i32 0, i32 15
+  %results = load i64, ptr %results_at
+  %made_data_at = getelementptr %array, ptr %made, i32 0, i32 2
+  %made_data = load ptr, ptr %made_data_at
+  %numbers = mul i64 %n_rows, %outputs
+  br label %next
+
+next:
+  %at = phi i64 [ 0, %tell ], [ %following, %add ]
+  %is_wanted = icmp eq i64 %at, %place
+  br i1 %is_wanted, label %add, label %drop
+
+drop:
+  %dropped = alloca double, i64 %numbers, align 64
+  br label %add
+
+add:
+  %memory = phi ptr [ %made_data, %next ], [ %dropped, %drop ]
+  %bits_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %at, i64 1
+  %bits = load i64, ptr %bits_at
+  %following = add i64 %at, 1
+  %tensor = getelementptr %tensor, ptr %tensors, i64 %following
+  %behind = add i64 %at, 2
+  %argument = getelementptr %any, ptr %arguments, i64 %behind
+  call void @tvm_forest_set_tensor(
+    ptr %tensor, ptr %argument, ptr %memory, i64 %bits, ptr %shape, ptr %steps
+  )
+  %is_last = icmp eq i64 %following, %results
+  br i1 %is_last, label %choose, label %next
+
+choose:
+  %arguments_count = trunc i64 %behind to i32
+  %count = add i32 %arguments_count, 1
+  store %any zeroinitializer, ptr %result
+  %long_at = getelementptr %sheet, ptr %sheet, i32 0, i32 8
+  %long = load i64, ptr %long_at
+  %is_long = icmp uge i64 %n_rows, %long
+  %calls_at = getelementptr %sheet, ptr %sheet, i32 0, i32 7
+  %calls = load i64, ptr %calls_at
+  %more_calls = add i64 %calls, 1
+  store i64 %more_calls, ptr %calls_at
+  %turn = and i64 %more_calls, 15
+  %is_turn = icmp eq i64 %turn, 0
+  %lets_others = or i1 %is_long, %is_turn
+  br i1 %lets_others, label %release, label %keep
+
+keep:
+  %failed_kept = call i32 @TVMFFIFunctionCall(
+    ptr %function, ptr %arguments, i32 %count, ptr %result
+  )
+  br label %finish
+
+release:
+  %save_at = getelementptr %sheet, ptr %sheet, i32 0, i32 5
+  %save = load ptr, ptr %save_at
+  %restore_at = getelementptr %sheet, ptr %sheet, i32 0, i32 6
+  %restore = load ptr, ptr %restore_at
+  %state = call ptr %save()
+  %failed_released = call i32 @TVMFFIFunctionCall(
+    ptr %function, ptr %arguments, i32 %count, ptr %result
+  )
+  call void %restore(ptr %state)
+  br label %finish
+
+finish:
+  %failed = phi i32 [ %failed_kept, %keep ], [ %failed_released, %release ]
+  %is_done = icmp eq i32 %failed, 0
+  br i1 %is_done, label %leave, label %drop_made
+
+leave:
+  ret ptr %made
+
+drop_made:
+  %dec_ref_at = getelementptr %sheet, ptr %sheet, i32 0, i32 4
+  %dec_ref = load ptr, ptr %dec_ref_at
+  call void %dec_ref(ptr %made)
+  br label %refuse
+
+refuse:
+  %none = call ptr @tvm_forest_none(ptr %sheet)
+  ret ptr %none
+}
+
+; Write a tensor of two dimensions on the host, and the argument that leads to it.
+define internal void @tvm_forest_set_tensor(
+  ptr %tensor, ptr %argument, ptr %data, i64 %bits, ptr %shape, ptr %steps
+) {
+  %few_bits = trunc i64 %bits to i8
+  %host = insertvalue %tensor {
+    ptr null, i32 1, i32 0, i32 2, i8 2, i8 0, i16 1, ptr null, ptr null, i64 0
+  }, ptr %data, 0
+  %sized = insertvalue %tensor %host, i8 %few_bits, 5
+  %shaped = insertvalue %tensor %sized, ptr %shape, 7
+  %whole = insertvalue %tensor %shaped, ptr %steps, 8
+  store %tensor %whole, ptr %tensor
+  %given = insertvalue %any { i32 7, i32 0, ptr null }, ptr %tensor, 2    ; 7 says it is a tensor
+  store %any %given, ptr %argument
+  ret void
+}
+
+; Copy numbers of the one kind as numbers of the other.
+define internal void @tvm_forest_convert(ptr %from, ptr %to, i64 %count, i1 %to_double) {
+  %is_empty = icmp eq i64 %count, 0
+  br i1 %is_empty, label %leave, label %choose
+
+choose:
+  br i1 %to_double, label %widen, label %narrow
+
+widen:
+  %w = phi i64 [ 0, %choose ], [ %w_next, %widen ]
+  %w_from = getelementptr float, ptr %from, i64 %w
+  %w_to = getelementptr double, ptr %to, i64 %w
+  %float = load float, ptr %w_from
+  %widened = fpext float %float to double
+  store double %widened, ptr %w_to
+  %w_next = add i64 %w, 1
+  %w_end = icmp eq i64 %w_next, %count
+  br i1 %w_end, label %leave, label %widen
+
+narrow:
+  %n = phi i64 [ 0, %choose ], [ %n_next, %narrow ]
+  %n_from = getelementptr double, ptr %from, i64 %n
+  %n_to = getelementptr float, ptr %to, i64 %n
+  %double = load double, ptr %n_from
+  %narrowed = fptrunc double %double to float
+  store float %narrowed, ptr %n_to
+  %n_next = add i64 %n, 1
+  %n_end = icmp eq i64 %n_next, %count
+  br i1 %n_end, label %leave, label %narrow
+
+leave:
+  ret void
+}
+
+; Returns 1 if there is an infinity among numbers, 2 if there is a NaN, 3 if there are both.
+define internal i64 @tvm_forest_find(ptr %numbers, i64 %count, i1 %is_double) {
+  br label %next
+
+next:
+  %at = phi i64 [ 0, %0 ], [ %following, %look ]
+  %found = phi i64 [ 0, %0 ], [ %more, %look ]
+  %is_end = icmp eq i64 %at, %count
+  br i1 %is_end, label %leave, label %load
+
+load:
+  br i1 %is_double, label %load_double, label %load_float
+
+load_double:
+  %double_at = getelementptr double, ptr %numbers, i64 %at
+  %double = load double, ptr %double_at
+  br label %look
+
+load_float:
+  %float_at = getelementptr float, ptr %numbers, i64 %at
+  %float = load float, ptr %float_at
+  %widened = fpext float %float to double
+  br label %look
+
+look:
+  %number = phi double [ %double, %load_double ], [ %widened, %load_float ]
+  %size = call double @llvm.fabs.f64(double %number)
+  %is_infinite = fcmp oeq double %size, 0x7FF0000000000000
+  %is_nan = fcmp uno double %number, %number
+  %first = zext i1 %is_infinite to i64
+  %second = select i1 %is_nan, i64 2, i64 0
+  %both = or i64 %first, %second
+  %more = or i64 %found, %both
+  %following = add i64 %at, 1
+  br label %next
+
+leave:
+  ret i64 %found
+}
