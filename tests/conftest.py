@@ -8,6 +8,8 @@ from shared_models import MODELS
 
 os.environ["TVM_FOREST_MACHINE"] = "off"  # schedules do not depend on who runs the tests
 os.environ["TVM_FOREST_CACHE"] = "off"  # also for processes that tests start
+# Libraries train models of these sizes several times as fast on one thread, and xdist has them all.
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @pytest.fixture
