@@ -39,7 +39,7 @@ def module_of(
     return bb.get()
 
 
-def chain_of(forest: Forest, n: Any = None) -> tvm.IRModule:
+def chain_of(forest: Forest, n: Any = None, **attributes: Any) -> tvm.IRModule:
     """Return scaler -> forest -> add -> matmul -> softmax; it gives rows, margins and the end."""
     n = tirx.Var("n", "int64") if n is None else n
     op, constant = relax.op, to_tensor_constant
@@ -50,7 +50,7 @@ def chain_of(forest: Forest, n: Any = None) -> tvm.IRModule:
     with bb.function("main", [x]):
         with bb.dataflow():
             scaled = bb.emit(op.multiply(op.subtract(x, constant(ones)), constant(2 * ones)))
-            margin = bb.emit(tvm_forest.relax.predict(scaled, forest, "margin"))
+            margin = bb.emit(tvm_forest.relax.predict(scaled, forest, "margin", **attributes))
             added = bb.emit(op.add(margin, constant(weights[:, 0])))
             end = bb.emit(op.nn.softmax(op.matmul(added, constant(weights)), axis=-1))
             result = bb.emit_output(relax.Tuple([scaled, margin, end]))

@@ -46,7 +46,7 @@ def trained(request):
         model = cb.CatBoostRegressor(**options, cat_features=CATEGORIES).fit(rows, target)
     rows = rows[:90].copy()
     rows[::7, 6], rows[::9, 5], rows[::11, 4] = "nie gesehen, ü", -5, ""
-    return model, tvm_forest.build(model), to_frame(rows)
+    return model, tvm_forest.build(model, schedule=lambda start: start), to_frame(rows)
 
 
 def write(frame, path):

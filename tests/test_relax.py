@@ -82,7 +82,7 @@ def test_pipelines_and_modes_give_the_same_bits(pipeline: str, mode: str, way: s
     elif pipeline == "cpu_generic":
         chosen = relax.backend.cpu_generic.get_default_pipeline(HERE)
     for n in (None, 7):
-        mod = chain_of(forest, n)
+        mod = chain_of(forest, n, schedule=tvm_forest.new_schedule(forest))
         executable = build(mod, way, relax_pipeline=chosen, exec_mode=mode)
         scaled, margin, _ = run(executable, rows_of(forest, 7))
         assert np.array_equal(margin, forest.predict_reference(scaled))
@@ -195,9 +195,10 @@ def test_nan_is_the_largest_score_to_numpy_and_behind_the_first_never_to_cpp(
     forest = forest_of(trees, base=[0.0] * 4)
     forest = replace(forest, labels=np.array([10, 11, 12, 13]), label_rule=rule)
     rows = rows_of(forest, 33)
-    (result,) = run(build(module_of(forest, "label"), "legalised"), rows)
+    schedule = tvm_forest.new_schedule(forest)
+    (result,) = run(build(module_of(forest, "label", schedule=schedule), "legalised"), rows)
     assert set(result) == labels
-    assert np.array_equal(result, tvm_forest.build(forest).predict(rows))
+    assert np.array_equal(result, tvm_forest.build(forest, schedule=schedule).predict(rows))
 
 
 def test_labels_that_are_texts_are_places() -> None:
@@ -424,8 +425,9 @@ def test_rows_are_cleaned_in_the_module() -> None:
     forest = replace(drawn_forest(9, 4), missing=-999.0, zero_missing=(1, 2))
     rows = hard_rows(forest, 65).astype(np.float32)
     rows[::3, 0], rows[::4, 1], rows[::5, 2], rows[::6, 3] = -999, 0, 1e-36, 0
+    schedule = tvm_forest.new_schedule(forest)
     for way in ("linked", "legalised"):
-        (margin,) = run(build(module_of(forest), way), rows)
+        (margin,) = run(build(module_of(forest, schedule=schedule), way), rows)
         assert np.array_equal(margin, forest.predict_reference(rows))
 
 
