@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,8 +59,14 @@ def chain_of(forest: Forest, n: Any = None, **attributes: Any) -> tvm.IRModule:
     return bb.get()
 
 
+@functools.lru_cache(maxsize=1)
+def start(executable: Any) -> relax.VirtualMachine:
+    """Start a machine, for which LLVM makes the code of the whole module; it serves many calls."""
+    return relax.VirtualMachine(executable, tvm.cpu())
+
+
 def run(executable: Any, rows: Any) -> list[Any]:
     """Return what `main` gives, as arrays."""
-    result = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(rows))
+    result = start(executable)["main"](tvm.runtime.tensor(rows))
     tensors = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
     return [tensor.numpy() for tensor in tensors]
