@@ -135,7 +135,10 @@ SOURCES = {
 }
 
 
-BY_DEFAULT = ("xgboost softprob_26_classes", "lightgbm missing_zero", "scikit-learn isolation")
+BY_DEFAULT = (
+    *("xgboost estimator_missing_999", "xgboost estimator_dart_classifier_classes"),
+    *("lightgbm missing_zero", "scikit-learn isolation"),
+)
 """Models with their default schedules, which take several times as long to compile."""
 
 
