@@ -1,4 +1,5 @@
 import os
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -10,6 +11,14 @@ os.environ["TVM_FOREST_MACHINE"] = "off"  # schedules do not depend on who runs 
 os.environ["TVM_FOREST_CACHE"] = "off"  # also for processes that tests start
 # Libraries train models of these sizes several times as fast on one thread, and xdist has them all.
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def kept_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep compiled code for a module, whose tests build a model several times, as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVM_FOREST_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

@@ -1035,6 +1035,7 @@ COMMANDS = re.findall(r"^```(?:sh|python)\n(.*?)^```$", PAGE.read_text(), re.DOT
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("kept_code")
 def test_the_commands_of_the_page_run(
     rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
