@@ -25,6 +25,8 @@ MODELS, BATCHES = ("airline", "higgs", "year", "abalone"), (64, 512, 4096)
 TRIALS = 36
 """Of MetaSchedule in each cell; its rounds are of eight, so there may be a few more."""
 NEAR = 1.05
+BUDGET = 300.0
+"""Seconds of our search in each cell, at most."""
 ROUNDS, SECONDS = 25, 0.03
 TICKS = (1, 2, 5, 10, 20, 50)
 WHO = {"ours": "ours", "metaschedule": "MetaSchedule"}
@@ -41,27 +43,28 @@ def measure(chosen: Namespace) -> Results:
     """Search in both ways, and time what they found in turns."""
     if chosen.device == "gpu":
         raise SystemExit("study: metaschedule is a study of CPUs")
-    names, batches, trials = chosen.models, chosen.batches, chosen.trials
+    names, batches, trials, budget = chosen.models, chosen.batches, chosen.trials, BUDGET
     if chosen.tiny:
-        names, batches, trials = ["tiny"], [64], 1
+        names, batches, trials, budget = ["tiny"], [64], 1, 2.0
     metaschedule.prepare()
     cells = []
     for name in filter(models.at_hand, names):
         model = models.get(name, chosen.cache)
         forest, rows = tvm_forest.load(model.path), model.rows()
         for batch in batches:
-            cells.append({"model": name, "batch": batch, **_search(forest, rows, batch, trials)})
+            found = _search(forest, rows, batch, trials, budget)
+            cells.append({"model": name, "batch": batch, **found})
             print(tables({"cells": cells[-1:]}), flush=True)
     processor = tvm.target.codegen.llvm_get_system_cpu()
     machine = f"{timing.cpu_name()} ({processor}), {timing.cores()} cores"
     return {"about": {"machine": machine}, "cells": cells}
 
 
-def _search(forest: Any, rows: Any, batch: int, trials: int) -> dict[str, Any]:
+def _search(forest: Any, rows: Any, batch: int, trials: int, budget: float) -> dict[str, Any]:
     """Return what both searches have tried, and seconds of a call of what each has found."""
     count = metaschedule.BATCHES
     batches = np.ascontiguousarray(rows[: count * batch]).reshape(count, batch, -1)
-    found = {"ours": _tune(forest, rows, batch)}
+    found = {"ours": _tune(forest, rows, batch, budget)}
     found["metaschedule"] = metaschedule.search(forest, batches, trials)
     schedules = {"default": None, **{who: x.best for who, x in found.items()}}
     built = {who: tvm_forest.build(forest, schedule=sch) for who, sch in schedules.items()}
@@ -79,7 +82,7 @@ def _rounded(seconds: float) -> float | None:
     return None if math.isinf(seconds) else float(f"{seconds:.4g}")
 
 
-def _tune(forest: Any, rows: Any, batch: int) -> metaschedule.Found:
+def _tune(forest: Any, rows: Any, batch: int, budget: float) -> metaschedule.Found:
     """Search with `tune`, and note when each of its trials is done."""
     ended, noted = threading.Event(), list[metaschedule.Trial]()
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +98,7 @@ def _tune(forest: Any, rows: Any, batch: int) -> metaschedule.Found:
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        common: Any = {"n_jobs": 1, "progress": False, "budget_s": 300.0, "limit_s": 60.0}
+        common: Any = {"n_jobs": 1, "progress": False, "budget_s": budget, "limit_s": 60.0}
         try:
             tuned = tvm_forest.tune(forest, batch_size=batch, rows=rows, records=path, **common)
         finally:
