@@ -11,6 +11,8 @@ os.environ["TVM_FOREST_MACHINE"] = "off"  # schedules do not depend on who runs 
 os.environ["TVM_FOREST_CACHE"] = "off"  # also for processes that tests start
 # Libraries train models of these sizes several times as fast on one thread, and xdist has them all.
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# TVM's runtime would take that for its own number; this is what it takes otherwise.
+os.environ.setdefault("TVM_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
 
 
 @pytest.fixture(scope="module")
