@@ -9,7 +9,7 @@ from shared_models import MODELS
 
 os.environ["TVM_FOREST_MACHINE"] = "off"  # schedules do not depend on who runs the tests
 os.environ["TVM_FOREST_CACHE"] = "off"  # also for processes that tests start
-# Libraries train models of these sizes several times as fast on one thread, and xdist has them all.
+# Libraries train small models several times as fast on one thread, beside other tests above all.
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # TVM's runtime would take that for its own number; this is what it takes otherwise.
 os.environ.setdefault("TVM_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-pytestmark = pytest.mark.usefixtures("kept_code")
 
 WRONG_ENGINE = """
 from engines import XGBoost

@@ -24,7 +24,6 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 DOCS = BENCHMARKS.parent / "docs"
 LARGEST = 100_000
 """Bytes of a plot."""
-pytestmark = pytest.mark.usefixtures("kept_code")
 
 
 def run(*words: str) -> str:

@@ -14,8 +14,6 @@ from test_bench import module
 from test_random_models import RandomModel
 from test_studies import run, tiny
 
-pytestmark = pytest.mark.usefixtures("kept_code")
-
 
 @pytest.mark.slow
 @pytest.mark.long
