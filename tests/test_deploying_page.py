@@ -19,7 +19,7 @@ from site_pages import enter, run_python
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCKS = BLOCK.findall((ROOT / "docs" / "deploying.md").read_text(encoding="utf-8"))
 PROGRAMS = {"c": "cc", "cpp": "c++", "rust": "rustc", "go": "go", "java": "javac"}
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kept_code")]
+pytestmark = pytest.mark.long
 
 
 def why_not(code: str) -> str:

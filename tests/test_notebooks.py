@@ -89,7 +89,6 @@ def test_a_page_of_the_site_shows_all_pictures_and_texts(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("kept_code")
 @pytest.mark.parametrize(
     "path",
     [

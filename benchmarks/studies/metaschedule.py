@@ -8,7 +8,7 @@ import tempfile
 import threading
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
@@ -25,11 +25,22 @@ MODELS, BATCHES = ("airline", "higgs", "year", "abalone"), (64, 512, 4096)
 TRIALS = 36
 """Of MetaSchedule in each cell; its rounds are of eight, so there may be a few more."""
 NEAR = 1.05
-BUDGET = 300.0
-"""Seconds of our search in each cell, at most."""
 ROUNDS, SECONDS = 25, 0.03
 TICKS = (1, 2, 5, 10, 20, 50)
 WHO = {"ours": "ours", "metaschedule": "MetaSchedule"}
+
+
+class Effort(NamedTuple):
+    """How much is tried in each cell.
+
+    Attributes:
+        trials, layouts: of MetaSchedule.
+        budget: seconds of our search, at most.
+    """
+
+    trials: int
+    layouts: tuple[str, ...] = metaschedule.LAYOUTS
+    budget: float = 300.0
 
 
 def options(parser: ArgumentParser) -> None:
@@ -43,16 +54,16 @@ def measure(chosen: Namespace) -> Results:
     """Search in both ways, and time what they found in turns."""
     if chosen.device == "gpu":
         raise SystemExit("study: metaschedule is a study of CPUs")
-    names, batches, trials, budget = chosen.models, chosen.batches, chosen.trials, BUDGET
+    names, batches, effort = chosen.models, chosen.batches, Effort(chosen.trials)
     if chosen.tiny:
-        names, batches, trials, budget = ["tiny"], [64], 1, 2.0
+        names, batches, effort = ["tiny"], [64], Effort(1, ("packed",), 2.0)
     metaschedule.prepare()
     cells = []
     for name in filter(models.at_hand, names):
         model = models.get(name, chosen.cache)
         forest, rows = tvm_forest.load(model.path), model.rows()
         for batch in batches:
-            found = _search(forest, rows, batch, trials, budget)
+            found = _search(forest, rows, batch, effort)
             cells.append({"model": name, "batch": batch, **found})
             print(tables({"cells": cells[-1:]}), flush=True)
     processor = tvm.target.codegen.llvm_get_system_cpu()
@@ -60,12 +71,12 @@ def measure(chosen: Namespace) -> Results:
     return {"about": {"machine": machine}, "cells": cells}
 
 
-def _search(forest: Any, rows: Any, batch: int, trials: int, budget: float) -> dict[str, Any]:
+def _search(forest: Any, rows: Any, batch: int, effort: Effort) -> dict[str, Any]:
     """Return what both searches have tried, and seconds of a call of what each has found."""
     count = metaschedule.BATCHES
     batches = np.ascontiguousarray(rows[: count * batch]).reshape(count, batch, -1)
-    found = {"ours": _tune(forest, rows, batch, budget)}
-    found["metaschedule"] = metaschedule.search(forest, batches, trials)
+    found = {"ours": _tune(forest, rows, batch, effort.budget)}
+    found["metaschedule"] = metaschedule.search(forest, batches, effort.trials, effort.layouts)
     schedules = {"default": None, **{who: x.best for who, x in found.items()}}
     built = {who: tvm_forest.build(forest, schedule=sch) for who, sch in schedules.items()}
     times = _time_in_turns(built, batches)
