@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import inspect
 import json
 import os
 import sys
@@ -178,8 +179,16 @@ def time_calls(calls: Sequence[Any], most: float = SECONDS) -> float:
 
 
 def prepare() -> None:
-    """Read TVM's tensor intrinsics, as MetaSchedule does before its first search."""
-    import tvm.s_tir.tensor_intrin  # noqa: F401
+    """Read TVM's tensor intrinsics, as MetaSchedule does before its first search.
+
+    Each of hundreds would look up the source of every frame around it, which none of them needs.
+    """
+    stack = inspect.stack
+    inspect.stack = lambda context=0: stack(0)
+    try:
+        import tvm.s_tir.tensor_intrin  # noqa: F401
+    finally:
+        inspect.stack = stack
 
 
 def search(forest: Forest, rows: Any, trials: int, layouts: Sequence[str] = LAYOUTS) -> Found:

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 import models
-from searches import BATCHES, RECORDS, cell_of, forest_of, path_of
+from searches import BATCHES, RECORDS, cell_of, forest_of, path_of, points_of
 from timing import cores, cpu_name
 from tvm_forest.laying_out.request import BuildRequest
 from tvm_forest.predictor.building import build
@@ -92,7 +92,7 @@ def compare(folder: Path, name: str, batch: int, known: Rounds) -> dict[str, Any
     every, guided = (cell_of(folder, name, batch, kind) for kind in STRATEGIES[:2])
     if not (every.seconds and guided.seconds):
         return None
-    points = every.space.points()
+    points = points_of(name, batch)
     default = next(p for p, sch in points.items() if sch == every.space.default)
     found, best = guided.fastest[0], every.fastest[:FINALISTS]
     chosen = {p: points[p] for p in (default, found, *best)}

@@ -15,6 +15,7 @@ import numpy as np
 import models
 import tvm_forest
 from tvm_forest.forest import Forest
+from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search.heuristic import find_spaces
 from tvm_forest.search.records import TrialRecord, read_records
 from tvm_forest.search.space import Point, Space
@@ -49,7 +50,7 @@ class Cell:
     @functools.cached_property
     def seconds(self) -> dict[Point, float]:
         """Seconds of a call at each point that has a time, in the order of measuring."""
-        points = {sch: p for p, sch in self.space.points().items()}
+        points = {sch: p for p, sch in points_of(self.model, self.space.batch).items()}
         return {points[r.schedule]: r.seconds for r in self.records if r.seconds is not None}
 
     @property
@@ -68,9 +69,16 @@ class Cell:
         return np.log(np.array(list(self.seconds.values())) / (1e-9 * self.space.hops))
 
 
+@functools.cache
 def space_of(name: str, batch: int) -> Space:
     """Return the space of one thread."""
     return find_spaces(forest_of(name), Target(), [batch], n_jobs=1)[batch]
+
+
+@functools.cache
+def points_of(name: str, batch: int) -> dict[Point, Schedule]:
+    """Return all points of the space of one thread, and the schedule of each."""
+    return space_of(name, batch).points()
 
 
 def path_of(folder: Path, name: str, strategy: str) -> Path:
@@ -81,7 +89,7 @@ def path_of(folder: Path, name: str, strategy: str) -> Path:
 def cell_of(folder: Path, name: str, batch: int, strategy: str = "exhaustive") -> Cell:
     """Return what is known of one search."""
     path, space = path_of(folder, name, strategy), space_of(name, batch)
-    known = set(space.points().values())
+    known = set(points_of(name, batch).values())
     records = [r for r in read_records(path) if r.batch == batch] if path.exists() else []
     return Cell(name, space, [r for r in records if r.schedule in known])
 

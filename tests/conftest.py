@@ -1,4 +1,5 @@
 import os
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -8,6 +9,18 @@ from shared_models import MODELS
 
 os.environ["TVM_FOREST_MACHINE"] = "off"  # schedules do not depend on who runs the tests
 os.environ["TVM_FOREST_CACHE"] = "off"  # also for processes that tests start
+# Libraries train small models several times as fast on one thread, beside other tests above all.
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# TVM's runtime would take that for its own number; this is what it takes otherwise.
+os.environ.setdefault("TVM_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+
+
+@pytest.fixture(scope="module")
+def kept_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep compiled code for a module, whose tests build a model several times, as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVM_FOREST_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

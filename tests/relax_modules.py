@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ def module_of(
     return bb.get()
 
 
-def chain_of(forest: Forest, n: Any = None) -> tvm.IRModule:
+def chain_of(forest: Forest, n: Any = None, **attributes: Any) -> tvm.IRModule:
     """Return scaler -> forest -> add -> matmul -> softmax; it gives rows, margins and the end."""
     n = tirx.Var("n", "int64") if n is None else n
     op, constant = relax.op, to_tensor_constant
@@ -50,7 +51,7 @@ def chain_of(forest: Forest, n: Any = None) -> tvm.IRModule:
     with bb.function("main", [x]):
         with bb.dataflow():
             scaled = bb.emit(op.multiply(op.subtract(x, constant(ones)), constant(2 * ones)))
-            margin = bb.emit(tvm_forest.relax.predict(scaled, forest, "margin"))
+            margin = bb.emit(tvm_forest.relax.predict(scaled, forest, "margin", **attributes))
             added = bb.emit(op.add(margin, constant(weights[:, 0])))
             end = bb.emit(op.nn.softmax(op.matmul(added, constant(weights)), axis=-1))
             result = bb.emit_output(relax.Tuple([scaled, margin, end]))
@@ -58,8 +59,14 @@ def chain_of(forest: Forest, n: Any = None) -> tvm.IRModule:
     return bb.get()
 
 
+@functools.lru_cache(maxsize=1)
+def start(executable: Any) -> relax.VirtualMachine:
+    """Start a machine, for which LLVM makes the code of the whole module; it serves many calls."""
+    return relax.VirtualMachine(executable, tvm.cpu())
+
+
 def run(executable: Any, rows: Any) -> list[Any]:
     """Return what `main` gives, as arrays."""
-    result = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(rows))
+    result = start(executable)["main"](tvm.runtime.tensor(rows))
     tensors = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
     return [tensor.numpy() for tensor in tensors]

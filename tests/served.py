@@ -134,4 +134,4 @@ def get(application: Any, path: str, **headers: str) -> Any:
 
 
 def build(*arguments: Any, **options: Any) -> Any:
-    return tvm_forest.build(train(*arguments, **options))
+    return tvm_forest.build(train(*arguments, **options), schedule=lambda start: start)

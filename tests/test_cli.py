@@ -20,7 +20,7 @@ from tvm_forest.cli import calibrate, main
 from tvm_forest.frontends import SUPPORT
 from tvm_forest.search.machines import VARIABLE, Machine, shipped_machines
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kept_code")]
 
 ROWS = np.array([[0.5, -1, np.nan], [1e-3, 2, 3], [-2, 0, 0.1]], np.float32)
 

@@ -369,7 +369,7 @@ def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> Non
 
 
 def test_rows_that_were_pickled_go_the_short_way() -> None:
-    predictor = tvm_forest.build(FOREST)
+    predictor = tvm_forest.build(FOREST, schedule=START)
     rows = pickle.loads(pickle.dumps(rows_and_margins()[0][:3]))
     assert rows.dtype is not np.dtype(rows.dtype.str)
     predictor.predict(rows)
@@ -417,7 +417,7 @@ def test_few_rows_of_any_numbers_go_the_short_way(other: str | None, given: str)
 
 def test_few_rows_are_refused_as_many_are() -> None:
     forest = drawn_forest(6, 3, refuses=("nan", "inf"))
-    predictor = tvm_forest.build(forest)
+    predictor = tvm_forest.build(forest, schedule=lambda start: start)
     rows = np.zeros((3, forest.n_features))
     for value, found in ((np.nan, "NaN"), (np.inf, "inf"), (-1e39, "-inf")):
         rows[1, 0] = value
@@ -437,7 +437,7 @@ def test_few_rows_get_the_labels_and_probabilities_of_many(outputs: int, rule: A
     labels = np.array([7, -2, 40][: max(2, outputs)])
     forest = drawn_forest(6, 3, base=(0.0,) * outputs, seed=3, link=link)
     forest = replace(forest, label_rule=rule, labels=labels)
-    predictor = tvm_forest.build(forest)
+    predictor = tvm_forest.build(forest, schedule=lambda start: start)
     rows = hard_rows(forest, 200, seed=2)
     for predict in (predictor.predict, predictor.predict_proba):
         few = np.concatenate([predict(rows[i : i + 8]) for i in range(0, 200, 8)])

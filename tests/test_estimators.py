@@ -108,14 +108,15 @@ def test_scikit_learns_checks_pass_but_for_those_of_training(kind: Any) -> None:
     rows = np.random.default_rng(0).normal(size=(60, 10))
     model = CHECKED[kind](3, random_state=0, n_jobs=1).fit(rows, rows[:, 0] > 0)
     failed, passed = set(), 0
-    for estimator, check in estimator_checks_generator(kind(model)):
+    made = kind(model, schedule=tvm_forest.new_schedule(model))  # it compiles for each check
+    for estimator, check in estimator_checks_generator(made):
         try:
             check(estimator)
             passed += 1
         except Exception as error:
             if type(error).__name__ != "SkipTest":
                 failed.add(check.func.__name__)
-    of_kind = {check.func.__name__ for _, check in estimator_checks_generator(kind(model))}
+    of_kind = {check.func.__name__ for _, check in estimator_checks_generator(made)}
     assert failed == of_kind & CHECKS_OF_TRAINING.keys()
     assert passed >= 19
 
@@ -136,7 +137,7 @@ def test_a_classifier_predicts_what_its_model_predicts() -> None:
 def test_a_classifier_of_several_targets_gives_lists_as_its_model_does() -> None:
     labels = np.stack([models.labels(3), models.labels(2) * 7], axis=1)
     model = RandomForestClassifier(4, max_depth=3, random_state=0, n_jobs=1).fit(ROWS, labels)
-    found = ForestClassifier(model)
+    found = compiled(model)
     np.testing.assert_array_equal(found.predict(ROWS), model.predict(ROWS))
     for method in ("predict_proba", "predict_log_proba"):
         with np.errstate(divide="ignore"):
@@ -148,7 +149,7 @@ def test_a_classifier_of_several_targets_gives_lists_as_its_model_does() -> None
 
 def test_a_booster_has_classes_by_number_and_no_decisions_as_its_classifier() -> None:
     booster = models.MODELS["logistic"]()
-    found = ForestClassifier(booster)
+    found = compiled(booster)
     likely = models.values(booster, ROWS)[:, 0]
     np.testing.assert_allclose(found.predict_proba(ROWS)[:, 1], likely, rtol=1e-6)
     np.testing.assert_array_equal(found.predict(ROWS), found.predict_proba(ROWS)[:, 1] > 0.5)
@@ -297,14 +298,14 @@ def test_a_clone_keeps_the_trained_model() -> None:
 
 
 def test_a_new_model_is_compiled_anew() -> None:
-    found = ForestRegressor(models.MODELS["regression"]())
+    found = ForestRegressor(models.MODELS["regression"](), lambda start: start)
     first = found.predict(ROWS)
     found.set_params(model=models.MODELS["stumps"]())
     assert not np.array_equal(found.predict(ROWS), first)
 
 
 def test_a_pickle_predicts_without_the_training_library(tmp_path: Path) -> None:
-    found = ForestClassifier(models.MODELS["estimator_classifier"]())
+    found = compiled(models.MODELS["estimator_classifier"]())
     wanted = found.predict_proba(ROWS[:2])
     (tmp_path / "a.pickle").write_bytes(pickle.dumps(found))
     program = f"""
@@ -321,7 +322,7 @@ assert found.predict_proba(rows).tolist() == {wanted.tolist()}
 def test_the_last_step_of_a_pipeline_and_a_frozen_one_work() -> None:
     scaler = StandardScaler().fit(ROWS)
     model = RandomForestClassifier(3, n_jobs=1).fit(scaler.transform(ROWS), models.labels(3))
-    last = FrozenEstimator(ForestClassifier(model))
+    last = FrozenEstimator(compiled(model))
     steps = make_pipeline(StandardScaler(), last).fit(ROWS, models.labels(3))
     wanted = model.predict_proba(scaler.transform(ROWS))
     np.testing.assert_array_equal(steps.predict_proba(ROWS), wanted)
@@ -330,7 +331,7 @@ def test_the_last_step_of_a_pipeline_and_a_frozen_one_work() -> None:
 
 
 def test_names_of_columns_are_checked() -> None:
-    found = ForestClassifier(trained(names=True))
+    found = compiled(trained(names=True))
     assert found.feature_names_in_.tolist() == list("abcdef")
     frame = pd.DataFrame(ROWS, columns=list("abcdef"))
     np.testing.assert_array_equal(found.predict(frame), trained(names=True).predict(frame))
@@ -351,7 +352,7 @@ def test_names_of_columns_are_checked() -> None:
 @pytest.mark.cases(2)
 def test_rows_of_the_wrong_kind_are_value_errors_of_scikit_learn(rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ForestClassifier(trained()).predict(rows)
+        compiled(trained()).predict(rows)
 
 
 def test_without_a_model_nothing_is_fitted() -> None:

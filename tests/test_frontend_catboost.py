@@ -96,7 +96,7 @@ def test_the_bias_belongs_to_the_first_trees(name):
     model = MODELS[name]().copy()
     bias = model.get_scale_and_bias()[1]
     model.set_scale_and_bias(0.7, np.add(bias, 0.1).tolist())
-    predictor = tvm_forest.build(model)
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
     assert predictor.forest.sum_scale == 0.7
     rows = rows_for(predictor.forest)
     assert np.array_equal(predictor.predict_margin(rows), margins(model, rows))
@@ -167,14 +167,14 @@ def test_classes_may_be_told_and_have_no_rows(case, tmp_path):
 def test_a_threshold_of_probability_moves_the_labels():
     model = MODELS["classifier"]().copy()
     model.set_probability_threshold(0.7)
-    predictor = tvm_forest.build(model)
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
     rows = rows_for(predictor.forest)
     assert np.array_equal(predictor.predict(rows), model.predict(rows))
 
 
 @pytest.mark.parametrize("name", ["regressor", "category_classes"])
 def test_a_saved_predictor_keeps_the_encoder(name):
-    predictor = tvm_forest.build(MODELS[name]())
+    predictor = tvm_forest.build(MODELS[name](), schedule=lambda start: start)
     rows = rows_for(predictor.forest, 50)
     again = pickle.loads(pickle.dumps(predictor))
     assert again.signature == predictor.signature
@@ -189,12 +189,13 @@ def test_another_table_gives_another_signature():
 
 def test_verification_knows_catboost(tmp_path):
     for name in ("classes", "category_classes"):
-        report = tvm_forest.verify(MODELS[name](), n_rows=100)
+        report = tvm_forest.verify(MODELS[name](), n_rows=100, schedule=lambda start: start)
         assert report.ok, report
         assert "catboost" in str(report)
     path = tmp_path / "model.json"
     MODELS["one_hot"]().save_model(str(path), format="json")
-    report = tvm_forest.verify(path, with_categories()[0][:20], n_rows=40)
+    rows = with_categories()[0][:20]
+    report = tvm_forest.verify(path, rows, n_rows=40, schedule=lambda start: start)
     assert report.ok and report.rows["given"] == 20, report
 
 
@@ -284,7 +285,7 @@ def test_the_package_that_hashes_is_named_where_it_is_missing(monkeypatch):
 
 
 def test_an_encoder_is_not_exported(tmp_path):
-    predictor = tvm_forest.build(MODELS["categories"]())
+    predictor = tvm_forest.build(MODELS["categories"](), schedule=lambda start: start)
     with pytest.raises(UnsupportedModel, match="field 'encoder'"):
         predictor.export_library(tmp_path / "model.so")
     from tvm_forest.relax import to_constant

@@ -74,7 +74,7 @@ def test_labels_equal_those_of_predict(case: Any) -> None:
 def test_a_compiled_model_of_several_targets_predicts_as_its_own_does(tmp_path: Any) -> None:
     model = MODELS["rf several words"]()
     rows = probe_rows(model, load(model), 300)
-    tvm_forest.build(model).save(tmp_path / "model.tvmf")
+    tvm_forest.build(model, schedule=lambda start: start).save(tmp_path / "model.tvmf")
     predictor = tvm_forest.load_predictor(tmp_path / "model.tvmf", model)
     labels, likely = predictor.predict(rows), predictor.predict_proba(rows)
     assert labels.dtype == model.predict(rows).dtype
@@ -235,7 +235,7 @@ OF_ONE = {
 @pytest.mark.parametrize("name", OF_ONE)
 def test_models_that_say_one_thing_of_all_rows_say_it(name: str) -> None:
     model = OF_ONE[name]()
-    predictor = tvm_forest.build(load(model))
+    predictor = tvm_forest.build(load(model), schedule=lambda start: start)
     rows = data()[0][:9]
     assert np.array_equal(predictor.predict(rows), model.predict(rows))
     assert predictor.predict(rows).dtype == model.predict(rows).dtype

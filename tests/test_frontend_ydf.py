@@ -146,7 +146,9 @@ def test_the_engine_of_ydf_decides_where_the_initial_prediction_is_added() -> No
 
 
 def test_a_model_is_verified_beside_its_library() -> None:
-    report = tvm_forest.verify(model("forest numbers only"), n_rows=300)
+    report = tvm_forest.verify(
+        model("forest numbers only"), n_rows=300, schedule=lambda start: start
+    )
     assert report.ok
     assert report.library.against.startswith("ydf ")
 

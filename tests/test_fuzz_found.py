@@ -188,7 +188,8 @@ def test_a_node_of_scikit_learn_without_its_categories_is_refused() -> None:
 @functools.cache
 def named() -> tvm_forest.Predictor:
     forest = forest_of([Split(0, 0.5, 1.0, 2.0)], n_features=2, feature_names=("a", "b"))
-    return tvm_forest.build(replace(forest, category_names={1: ("low", "high")}))
+    forest = replace(forest, category_names={1: ("low", "high")})
+    return tvm_forest.build(forest, schedule=lambda start: start)
 
 
 def predicted(data: bytes, form: str) -> None:
@@ -243,7 +244,8 @@ def npy_file(header: str) -> bytes:
     ],
 )
 def test_a_damaged_header_of_numpy_is_refused(header: str, tmp_path: Path) -> None:
-    model = tvm_forest.build(forest_of([Split(0, 0.5, 1.0, 2.0)], n_features=2))
+    forest = forest_of([Split(0, 0.5, 1.0, 2.0)], n_features=2)
+    model = tvm_forest.build(forest, schedule=lambda start: start)
     path = tmp_path / "rows.npy"
     for text in ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}", header):
         path.write_bytes(npy_file(text))

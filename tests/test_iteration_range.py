@@ -30,9 +30,14 @@ XGBOOST += ["categories_forest", "estimator_forest_classes_early_stopped"]
 LIGHTGBM = [name for name in lightgbm_models.MODELS if not name.startswith("estimator")]
 
 
+def build(trained: Any, by_default: bool = False) -> tvm_forest.Predictor:
+    """Compile by the schedule that is compiled fastest, or by the default ones."""
+    return tvm_forest.build(trained, schedule=None if by_default else lambda start: start)
+
+
 @lru_cache
 def regression() -> tvm_forest.Predictor:
-    return tvm_forest.build(models.MODELS["regression"]())
+    return build(models.MODELS["regression"](), by_default=True)
 
 
 def rows_of(name: str, forest: Any, n: int = 60) -> Any:
@@ -68,7 +73,8 @@ MORE = sorted({*OF_XGBOOST} - {*XGBOOST, "zero_rounds"})[::4]
 @pytest.mark.cases(1)
 def test_margins_of_some_rounds_equal_xgboost(name: str) -> None:
     trained = OF_XGBOOST[name]()
-    predictor, rows = tvm_forest.build(trained), rows_of(name, tvm_forest.load(trained))
+    predictor = build(trained, by_default=name in XGBOOST)
+    rows = rows_of(name, tvm_forest.load(trained))
     for span in some_ranges(predictor.forest):
         found = predictor.predict_margin(rows, iteration_range=span)
         np.testing.assert_array_equal(found, xgboost_margin(trained, rows, span), str(span))
@@ -92,17 +98,18 @@ def lightgbm_margin(booster: Any, forest: Forest, rows: Any, span: tuple[int, in
 
 
 SOME = sorted(LIGHTGBM)[::4]
+BY_DEFAULT = SOME[::3]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [*SOME[::3], *(pytest.param(x, marks=pytest.mark.long) for x in SOME if x not in SOME[::3])],
+    [*BY_DEFAULT, *(pytest.param(x, marks=pytest.mark.long) for x in SOME if x not in BY_DEFAULT)],
 )
 @pytest.mark.cases(1)
 def test_margins_of_some_rounds_equal_lightgbm(name: str) -> None:
     booster = lightgbm_models.MODELS[name]()
-    predictor, forest = tvm_forest.build(booster), tvm_forest.load(booster)
+    predictor, forest = build(booster, by_default=name in BY_DEFAULT), tvm_forest.load(booster)
     rows = lightgbm_models.probe_rows(forest, 60)
     for span in some_ranges(forest):
         found = predictor.predict_margin(rows, iteration_range=span)
@@ -125,7 +132,7 @@ def test_rounds_that_are_taken_have_the_margins_of_lightgbm(name: str) -> None:
 
 def test_values_labels_and_leaves_of_some_rounds_equal_xgboost() -> None:
     trained = models.MODELS["estimator_classifier_classes"]()
-    predictor, rows = tvm_forest.build(trained), models.data()[0]
+    predictor, rows = build(trained), models.data()[0]
     equal, span = np.testing.assert_array_equal, (2, 5)
     labels = trained.predict(rows, iteration_range=span)
     equal(predictor.predict(rows, iteration_range=span), labels)
@@ -142,7 +149,7 @@ def test_values_labels_and_leaves_of_some_rounds_equal_xgboost() -> None:
 def test_a_round_of_a_random_forest_is_a_tree_and_averages_are_of_the_range() -> None:
     rows = models.data()[0]
     trained = RandomForestClassifier(5, n_jobs=1, random_state=0).fit(rows, models.labels(3))
-    predictor = tvm_forest.build(trained)
+    predictor = build(trained)
     wanted = sum(tree.predict_proba(rows) for tree in trained.estimators_[1:4]) / 3
     found = predictor.predict_proba(rows, iteration_range=(1, 4))
     np.testing.assert_array_equal(found, wanted)
@@ -159,7 +166,7 @@ def test_rounds_are_found_again_in_what_a_schedule_rewrote() -> None:
 
 @pytest.mark.long
 def test_rounds_of_rounds_are_counted_anew() -> None:
-    predictor = tvm_forest.build(models.MODELS["random_forest_classes"]())
+    predictor = build(models.MODELS["random_forest_classes"]())
     part = predictor.rounds(1).rounds(1, 2)
     assert part.forest.n_rounds == 1
     rows = models.data()[0]
@@ -194,14 +201,14 @@ def test_a_range_has_the_code_of_the_whole_in_every_layout(name: str) -> None:
 
 
 def test_a_range_is_made_once_and_the_whole_range_is_the_predictor_itself() -> None:
-    predictor = tvm_forest.build(models.MODELS["regression"]())
+    predictor = build(models.MODELS["regression"]())
     assert predictor.rounds(0, 3) is predictor.rounds(0, 3)
     assert predictor.rounds() is predictor.rounds(0, predictor.forest.n_rounds) is predictor
 
 
 def test_a_predictor_keeps_the_latest_ranges_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "MAX_PARTS", 2)
-    predictor = tvm_forest.build(models.MODELS["regression"]())
+    predictor = build(models.MODELS["regression"]())
     first, second = predictor.rounds(0, 1), predictor.rounds(0, 2)
     assert predictor.rounds(0, 1) is first
     predictor.rounds(0, 3)
@@ -210,7 +217,7 @@ def test_a_predictor_keeps_the_latest_ranges_only(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_predictor_is_freed_at_once_though_it_made_others() -> None:
-    predictor = tvm_forest.build(FOREST, schedule=tvm_forest.new_schedule(FOREST))
+    predictor = build(FOREST)
     part, freed = predictor.rounds(0, 3), weakref.ref(predictor)
     gc.disable()
     try:
@@ -222,7 +229,7 @@ def test_a_predictor_is_freed_at_once_though_it_made_others() -> None:
 
 
 def test_a_loaded_predictor_knows_its_rounds(tmp_path: Any) -> None:
-    predictor = tvm_forest.build(models.MODELS["random_forest_classes"]())
+    predictor = build(models.MODELS["random_forest_classes"]())
     predictor.save(tmp_path / "a.tvmf")
     again, rows = tvm_forest.load_predictor(tmp_path / "a.tvmf"), models.data()[0]
     wanted = predictor.predict(rows, iteration_range=(1, 3))
@@ -235,7 +242,7 @@ def test_an_empty_range_and_one_without_an_end_are_what_xgboost_takes_them_for(s
     booster, estimator = models.MODELS["regression"](), models.MODELS["estimator_classifier"]()
     found = regression().predict(rows, iteration_range=span)
     assert np.array_equal(found, booster.predict(xgb.DMatrix(rows), iteration_range=span))
-    predictor = tvm_forest.build(estimator, schedule=tvm_forest.new_schedule(estimator))
+    predictor = build(estimator)
     for options in ({"output_margin": True}, {}):
         found = predictor.predict(rows, iteration_range=(2, 0), **options)
         assert np.array_equal(found, estimator.predict(rows, iteration_range=(2, 0), **options))
@@ -266,7 +273,7 @@ def test_rounds_behind_the_best_one_are_those_of_the_estimator() -> None:
     part = {"eval_set": [(rows[400:], target[400:][::-1])], "verbose": False}
     estimator = xgb.XGBRegressor(**options).fit(rows[:400], target[:400], **part)
     best = estimator.best_iteration
-    predictor = tvm_forest.build(estimator, schedule=tvm_forest.new_schedule(estimator))
+    predictor = build(estimator)
     for span in ((0, best + 2), (best + 1, best + 3), (1, best + 2), (0, best + 3)):
         found = predictor.predict(rows, iteration_range=span)
         assert np.array_equal(found, estimator.predict(rows, iteration_range=span))
@@ -289,7 +296,7 @@ def test_rounds_behind_the_best_one_of_lightgbm_are_those_of_the_booster() -> No
         settings, lightgbm.Dataset(rows, target), 5, keep_training_booster=True
     )
     booster.best_iteration = 3
-    predictor = tvm_forest.build(booster, schedule=tvm_forest.new_schedule(booster))
+    predictor = build(booster)
     for options in (
         *({}, {"start_iteration": 1, "num_iteration": 2}, {"num_iteration": 3}),
         *({"num_iteration": -1}, {"start_iteration": 1}, {"num_iteration": 4}),
@@ -304,19 +311,19 @@ def test_a_saved_predictor_refuses_rounds_behind_the_best_one_with_a_model_that_
         {"verbose": -1}, lightgbm.Dataset(rows, target), 5, keep_training_booster=True
     )
     booster.best_iteration = 3
-    predictor = tvm_forest.build(booster, schedule=tvm_forest.new_schedule(booster))
+    predictor = build(booster)
     loaded = pickle.loads(pickle.dumps(predictor))
     assert np.array_equal(loaded.predict(rows), booster.predict(rows))
     with pytest.raises(InputError, match=r"2 more are left out; .* lightgbm\.Booster"):
         loaded.predict(rows, num_iteration=4)
     whole = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=-1))
-    again = tvm_forest.build(whole, schedule=tvm_forest.new_schedule(whole))
+    again = build(whole)
     found = again.predict(rows, num_iteration=4)
     assert np.array_equal(found, booster.predict(rows, num_iteration=4))
 
 
 def test_an_isolation_forest_has_no_scores_of_some_trees() -> None:
-    predictor = tvm_forest.build(sklearn_models.MODELS["isolation"]())
+    predictor = build(sklearn_models.MODELS["isolation"]())
     with pytest.raises(UnsupportedModel, match="isolation forest"):
         predictor.rounds(0, 3)
     assert predictor.rounds() is predictor

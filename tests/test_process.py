@@ -282,7 +282,7 @@ print(open("/proc/self/maps").read().count("code.so") > 0)
 def test_bitcode_that_is_loaded_is_not_kept(saved: bytes, monkeypatch: Any) -> None:
     monkeypatch.setenv("TVM_FOREST_CACHE", "off")
     monkeypatch.setattr(machine_code, "_link", lambda *_: None)  # as where no compiler is
-    library = tvm_forest.build(FOREST).library
+    library = tvm_forest.build(FOREST, schedule=lambda start: start).library
     code = stored_code.to_machine_code(library, TARGET)
     known = len(machine_code._stored_code)
     loaded = [stored_code.load_library(code, TARGET) for _ in range(3)]

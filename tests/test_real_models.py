@@ -123,7 +123,7 @@ def letters(rounds: int, depth: int) -> tuple[Any, tvm_forest.Predictor]:
     data = table("letters").astype(np.float32)
     params = {"objective": "multi:softprob", "num_class": 26, "max_depth": depth, "seed": 7}
     matrix = xgboost.DMatrix(data[:, :-1], data[:, -1])
-    trained = xgboost.train(params | {"nthread": 2, "verbosity": 0}, matrix, rounds)
+    trained = xgboost.train(params | {"nthread": 1, "verbosity": 0}, matrix, rounds)
     return trained, tvm_forest.build(trained)
 
 

@@ -82,7 +82,7 @@ def test_pipelines_and_modes_give_the_same_bits(pipeline: str, mode: str, way: s
     elif pipeline == "cpu_generic":
         chosen = relax.backend.cpu_generic.get_default_pipeline(HERE)
     for n in (None, 7):
-        mod = chain_of(forest, n)
+        mod = chain_of(forest, n, schedule=tvm_forest.new_schedule(forest))
         executable = build(mod, way, relax_pipeline=chosen, exec_mode=mode)
         scaled, margin, _ = run(executable, rows_of(forest, 7))
         assert np.array_equal(margin, forest.predict_reference(scaled))
@@ -99,8 +99,9 @@ def test_a_module_without_forests_stays_as_it_is() -> None:
 
 def test_forests_of_several_functions_and_passes_are_linked_together() -> None:
     first, second = (drawn_forest(7, 4, seed=k) for k in (1, 2))
-    mod = LinkForests()(module_of(first))
-    other = module_of(second)["main"].with_attr("global_symbol", "other")
+    mod = LinkForests()(module_of(first, schedule=tvm_forest.new_schedule(first)))
+    other = module_of(second, schedule=tvm_forest.new_schedule(second))
+    other = other["main"].with_attr("global_symbol", "other")
     mod = LinkForests()(tvm.IRModule({**mod.functions, "other": other}, attrs=mod.attrs))
     machine = relax.VirtualMachine(relax.build(mod, HERE), tvm.cpu())
     for name, forest in (("main", first), ("other", second)):
@@ -135,7 +136,10 @@ SOURCES = {
 }
 
 
-BY_DEFAULT = ("xgboost softprob_26_classes", "lightgbm missing_zero", "scikit-learn isolation")
+BY_DEFAULT = (
+    *("xgboost estimator_missing_999", "xgboost estimator_dart_classifier_classes"),
+    "lightgbm missing_zero",
+)
 """Models with their default schedules, which take several times as long to compile."""
 
 
@@ -195,9 +199,10 @@ def test_nan_is_the_largest_score_to_numpy_and_behind_the_first_never_to_cpp(
     forest = forest_of(trees, base=[0.0] * 4)
     forest = replace(forest, labels=np.array([10, 11, 12, 13]), label_rule=rule)
     rows = rows_of(forest, 33)
-    (result,) = run(build(module_of(forest, "label"), "legalised"), rows)
+    schedule = tvm_forest.new_schedule(forest)
+    (result,) = run(build(module_of(forest, "label", schedule=schedule), "legalised"), rows)
     assert set(result) == labels
-    assert np.array_equal(result, tvm_forest.build(forest).predict(rows))
+    assert np.array_equal(result, tvm_forest.build(forest, schedule=schedule).predict(rows))
 
 
 def test_labels_that_are_texts_are_places() -> None:
@@ -424,8 +429,9 @@ def test_rows_are_cleaned_in_the_module() -> None:
     forest = replace(drawn_forest(9, 4), missing=-999.0, zero_missing=(1, 2))
     rows = hard_rows(forest, 65).astype(np.float32)
     rows[::3, 0], rows[::4, 1], rows[::5, 2], rows[::6, 3] = -999, 0, 1e-36, 0
+    schedule = tvm_forest.new_schedule(forest)
     for way in ("linked", "legalised"):
-        (margin,) = run(build(module_of(forest), way), rows)
+        (margin,) = run(build(module_of(forest, schedule=schedule), way), rows)
         assert np.array_equal(margin, forest.predict_reference(rows))
 
 

@@ -179,7 +179,7 @@ def test_xgboost_takes_absent_entries_for_missing_and_so_do_we() -> None:
     matrix = _drawn()
     target = np.nan_to_num(matrix.toarray()) @ [1, -2, 3] + (np.diff(matrix.indptr) == 3)
     booster = xgboost.train({"max_depth": 4}, xgboost.DMatrix(matrix, target), 10)
-    built = tvm_forest.build(booster)
+    built = tvm_forest.build(booster, schedule=lambda start: start)
     ours = built.predict(matrix)
     assert equal_bits(ours, booster.predict(xgboost.DMatrix(matrix)))
     assert equal_bits(ours, booster.inplace_predict(matrix))
@@ -201,7 +201,7 @@ def test_entries_that_lightgbm_takes_in_two_ways_are_refused() -> None:
     model = lightgbm_models.MODELS["mixed_missing"]()
     rows = np.full((1, 6), 1e-36)
     matrix = sp.csr_matrix(rows)
-    built = tvm_forest.build(model)
+    built = tvm_forest.build(model, schedule=lambda start: start)
     assert equal_bits(built.predict(rows), model.predict(rows))
     assert not equal_bits(model.predict(matrix), model.predict(rows))
     with pytest.raises(InputError, match="the entry 1e-36, which LightGBM does not take for zero"):

@@ -41,7 +41,7 @@ def classes() -> Any:
     rows = np.random.default_rng(1).normal(size=(150, 3))
     labels = np.array(["no", "pérhaps", "yes"])[(rows[:, 0] > 0) + (rows[:, 1] > 0).astype(int)]
     model = RandomForestClassifier(4, max_depth=3, random_state=0).fit(rows, labels)
-    return tvm_forest.build(model)
+    return tvm_forest.build(model, schedule=lambda start: start)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_categories_are_taken_by_their_texts() -> None:
     frame = pd.DataFrame({"color": colors, "x": rng.normal(size=200).astype(np.float32)})
     model = xgboost.XGBClassifier(n_estimators=4, max_depth=3, enable_categorical=True)
     model.fit(frame, (frame["color"] == "red") ^ (frame["x"] > 0))
-    predictor = tvm_forest.build(model)
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
     application = serve(predictor)
     inputs = get(application, "/v2/models/m").json()["inputs"]
     assert [tensor["datatype"] for tensor in inputs] == ["BYTES", "FP32"]
@@ -183,7 +183,8 @@ def test_categories_of_catboost_are_taken_by_their_texts() -> None:
     model = catboost.CatBoostRegressor(
         iterations=4, depth=3, verbose=0, cat_features=["k"], allow_writing_files=False
     )
-    predictor = tvm_forest.build(model.fit(frame, (frame["k"] == "u") * frame["x"]))
+    model.fit(frame, (frame["k"] == "u") * frame["x"])
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
     application = serve(predictor)
     bodies = [
         to_columns(

@@ -60,19 +60,13 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages - named == set()
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for compiled code, since pages build a model several times, as readers do."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.mark.long
+@pytest.mark.usefixtures("kept_code")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs_and_prints_what_it_shows(
-    page: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a change is wanted, run `make golden` and look at the difference."""
-    monkeypatch.setenv("TVM_FOREST_CACHE", str(cache))
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # or TVM prints for a notebook
     text, names = run_page(page, tmp_path)
     assert text == (DOCS / page).read_text(encoding="utf-8")

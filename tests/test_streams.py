@@ -51,12 +51,12 @@ def train(names: list[str] | None = NAMES, **options: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def named() -> Any:
-    return tvm_forest.build(train())
+    return tvm_forest.build(train(), schedule=lambda start: start)
 
 
 @pytest.fixture(scope="module")
 def unnamed() -> Any:
-    return tvm_forest.build(train(None))
+    return tvm_forest.build(train(None), schedule=lambda start: start)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +218,7 @@ def test_probabilities_are_named_by_class_and_labels_are_texts(tmp_path: Path) -
     rows = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     labels = np.array(["no", "yes", "maybe"], object)[np.arange(60) % 3]
     model = DecisionTreeClassifier(max_depth=2).fit(rows, labels)
-    predictor = tvm_forest.build(model)
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
     np.save(tmp_path / "rows.npy", rows)
     predict_file(predictor, tmp_path / "rows.npy", tmp_path / "out.parquet", kind="predict_proba")
     found = parquet.read_table(tmp_path / "out.parquet")
@@ -262,7 +262,7 @@ def categorical() -> tuple[Any, Any]:
     data = xgboost.DMatrix(frame, np.arange(80) % 3 == 0, enable_categorical=True)
     parameters = {"objective": "binary:logistic", "max_depth": 3, "nthread": 1}
     booster = xgboost.train(parameters, data, 4)
-    return tvm_forest.build(booster), booster
+    return tvm_forest.build(booster, schedule=lambda start: start), booster
 
 
 def as_texts(frame: pd.DataFrame) -> pa.Table:
@@ -345,7 +345,7 @@ def test_columns_of_categories_of_lightgbm(tmp_path: Path) -> None:
         "min_data": 5,
     }
     model = lightgbm.train(options, lightgbm.Dataset(frame, np.arange(80) % 3 == 0), 4)
-    predictor = tvm_forest.build(model)
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
     expected = model.predict(frame)
     frame.to_parquet(tmp_path / "rows.parquet")
     lines = as_texts(frame).to_pylist()
@@ -1035,6 +1035,7 @@ COMMANDS = re.findall(r"^```(?:sh|python)\n(.*?)^```$", PAGE.read_text(), re.DOT
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("kept_code")
 def test_the_commands_of_the_page_run(
     rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,8 @@ def test_the_tolerance_is_that_of_the_formula() -> None:
 @pytest.mark.parametrize("classes", [1, 2])
 def test_an_exact_schedule_has_no_tolerance(classes: int) -> None:
     forest = forest_of(TREES, base=[0.5] * classes)
-    tolerance = tvm_forest.build(forest).tolerance(hard_rows(forest, 7))
+    predictor = tvm_forest.build(forest, schedule=lambda start: start)
+    tolerance = predictor.tolerance(hard_rows(forest, 7))
     assert tolerance.shape == (7, classes)
     assert not tolerance.any()
 

@@ -75,7 +75,7 @@ def test_columns_with_blanks_are_those_that_lightgbm_writes_without() -> None:
         np.testing.assert_allclose(predictor.predict_proba(given), expected, rtol=1e-15)
     for row in (dict(frame.iloc[7]), frame.iloc[7], [dict(underscored.iloc[7])]):
         np.testing.assert_allclose(predictor.predict_proba(row), expected[7:8], rtol=1e-15)
-    compiled = tvm_forest.accelerate(model)
+    compiled = tvm_forest.accelerate(model, schedule=lambda start: start)
     np.testing.assert_array_equal(
         without_a_word(lambda: compiled.predict(frame)), model.predict(frame)
     )
@@ -106,7 +106,10 @@ def test_names_that_are_no_texts_are_those_of_xgboost(kind: str) -> None:
     rows = np.random.default_rng(4).normal(size=(60, 4))
     frame = pd.DataFrame(rows, columns=KINDS_OF_NAMES[kind])
     model = xgboost.XGBRegressor(n_estimators=2, n_jobs=1).fit(frame, rows[:, 0])
-    for predict in (build(model).predict, tvm_forest.accelerate(model).predict):
+    for predict in (
+        build(model).predict,
+        tvm_forest.accelerate(model, schedule=lambda start: start).predict,
+    ):
         found = without_a_word(lambda predict=predict: predict(frame))
         np.testing.assert_array_equal(found, model.predict(frame))
     np.testing.assert_array_equal(build(model).predict(frame.iloc[3]), model.predict(frame[3:4]))

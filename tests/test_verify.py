@@ -50,7 +50,7 @@ def with_threshold(tree: int) -> Any:
 def compared(forest: Any, rows: Any = None, of: Any = None) -> tvm_forest.Report:
     """Compare code compiled from one forest with a model."""
     of = model() if of is None else of
-    return verify(of, load(of), tvm_forest.build(forest), rows, 200)
+    return verify(of, load(of), tvm_forest.build(forest, schedule=lambda start: start), rows, 200)
 
 
 def test_neighbours_are_one_ulp_apart() -> None:
@@ -120,7 +120,7 @@ def test_rows_that_the_model_refuses_are_left_out_and_counted() -> None:
     trained = sklearn_models.MODELS["gb"]()
     rows = sklearn_models.data()[0][:9].copy()
     rows[2, 1], rows[4, 3] = np.nan, np.inf
-    report = tvm_forest.verify(trained, rows, n_rows=0)
+    report = tvm_forest.verify(trained, rows, n_rows=0, schedule=lambda start: start)
     assert report.ok and report.refused == 2 and report.library.n_rows == 7
     assert "2 left out, for the model refuses them" in str(report)
 
@@ -183,7 +183,7 @@ def test_the_exit_status_says_whether_all_is_equal(
     assert "rows: 20 given, 10 typical, 20 hard, 10 hard, finite" in capsys.readouterr().out
     assert main(["verify", path, "rows.txt"]) == 2
     assert "verify: rows file 'rows.txt'" in capsys.readouterr().err
-    other = tvm_forest.build(with_leaf(0))
+    other = tvm_forest.build(with_leaf(0), schedule=lambda start: start)
     monkeypatch.setattr("tvm_forest.api.build", lambda *_: other)
     assert main(["verify", path, "--n-rows", "40"]) == 1
     assert "DIFFERENT" in capsys.readouterr().out
@@ -202,7 +202,7 @@ FEW = {
 def test_models_of_every_library_are_equal(library: str) -> None:
     table, names = FEW[library]
     for name in names:
-        report = tvm_forest.verify(table[name](), n_rows=100)
+        report = tvm_forest.verify(table[name](), n_rows=100, schedule=lambda start: start)
         assert report.ok, f"{name}: {report}"
         assert not isinstance(report.library, str) and report.library.n_rows >= 50, name
 
@@ -211,5 +211,5 @@ def test_models_of_every_library_are_equal(library: str) -> None:
 def test_an_onnx_classifier_is_equal() -> None:
     trees = onnx_models.drawn_trees(3, 9, ["LEQ"])
     trained = onnx_models.classifier(trees, [5, 7], post_transform="LOGISTIC")
-    report = tvm_forest.verify(trained, n_rows=100)
+    report = tvm_forest.verify(trained, n_rows=100, schedule=lambda start: start)
     assert report.ok and report.library.labels_equal == 100, str(report)

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
@@ -30,6 +30,19 @@ TICKS = (1, 2, 5, 10, 20, 50)
 WHO = {"ours": "ours", "metaschedule": "MetaSchedule"}
 
 
+class Effort(NamedTuple):
+    """How much is tried in each cell.
+
+    Attributes:
+        trials, layouts: of MetaSchedule.
+        budget: seconds of our search, at most.
+    """
+
+    trials: int
+    layouts: tuple[str, ...] = metaschedule.LAYOUTS
+    budget: float = 300.0
+
+
 def options(parser: ArgumentParser) -> None:
     """Add what the searches need."""
     parser.add_argument("--models", nargs="+", default=list(MODELS))
@@ -41,28 +54,29 @@ def measure(chosen: Namespace) -> Results:
     """Search in both ways, and time what they found in turns."""
     if chosen.device == "gpu":
         raise SystemExit("study: metaschedule is a study of CPUs")
-    names, batches, trials = chosen.models, chosen.batches, chosen.trials
+    names, batches, effort = chosen.models, chosen.batches, Effort(chosen.trials)
     if chosen.tiny:
-        names, batches, trials = ["tiny"], [64], 1
+        names, batches, effort = ["tiny"], [64], Effort(1, ("packed",), 2.0)
     metaschedule.prepare()
     cells = []
     for name in filter(models.at_hand, names):
         model = models.get(name, chosen.cache)
         forest, rows = tvm_forest.load(model.path), model.rows()
         for batch in batches:
-            cells.append({"model": name, "batch": batch, **_search(forest, rows, batch, trials)})
+            found = _search(forest, rows, batch, effort)
+            cells.append({"model": name, "batch": batch, **found})
             print(tables({"cells": cells[-1:]}), flush=True)
     processor = tvm.target.codegen.llvm_get_system_cpu()
     machine = f"{timing.cpu_name()} ({processor}), {timing.cores()} cores"
     return {"about": {"machine": machine}, "cells": cells}
 
 
-def _search(forest: Any, rows: Any, batch: int, trials: int) -> dict[str, Any]:
+def _search(forest: Any, rows: Any, batch: int, effort: Effort) -> dict[str, Any]:
     """Return what both searches have tried, and seconds of a call of what each has found."""
     count = metaschedule.BATCHES
     batches = np.ascontiguousarray(rows[: count * batch]).reshape(count, batch, -1)
-    found = {"ours": _tune(forest, rows, batch)}
-    found["metaschedule"] = metaschedule.search(forest, batches, trials)
+    found = {"ours": _tune(forest, rows, batch, effort.budget)}
+    found["metaschedule"] = metaschedule.search(forest, batches, effort.trials, effort.layouts)
     schedules = {"default": None, **{who: x.best for who, x in found.items()}}
     built = {who: tvm_forest.build(forest, schedule=sch) for who, sch in schedules.items()}
     times = _time_in_turns(built, batches)
@@ -79,7 +93,7 @@ def _rounded(seconds: float) -> float | None:
     return None if math.isinf(seconds) else float(f"{seconds:.4g}")
 
 
-def _tune(forest: Any, rows: Any, batch: int) -> metaschedule.Found:
+def _tune(forest: Any, rows: Any, batch: int, budget: float) -> metaschedule.Found:
     """Search with `tune`, and note when each of its trials is done."""
     ended, noted = threading.Event(), list[metaschedule.Trial]()
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +109,7 @@ def _tune(forest: Any, rows: Any, batch: int) -> metaschedule.Found:
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        common: Any = {"n_jobs": 1, "progress": False, "budget_s": 300.0, "limit_s": 60.0}
+        common: Any = {"n_jobs": 1, "progress": False, "budget_s": budget, "limit_s": 60.0}
         try:
             tuned = tvm_forest.tune(forest, batch_size=batch, rows=rows, records=path, **common)
         finally:

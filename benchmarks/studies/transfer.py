@@ -21,7 +21,7 @@ import models
 import report
 import search
 import sensitivity
-from searches import forest_of, space_of
+from searches import forest_of, points_of, space_of
 from sensitivity import Matrix
 from studies import ROOT, Results, Study, on_gpu
 
@@ -71,7 +71,7 @@ def find(name: str, batches: list[int], budget: float) -> dict[int, Any]:
     for batch in batches:
         records = [r for r in tuned.records if r.batch == batch and r.seconds is not None]
         best = min(records, key=lambda r: r.time).schedule
-        known = space_of(name, batch).points()
+        known = points_of(name, batch)
         points[batch] = next(point for point, sch in known.items() if sch == best)
     return points
 
@@ -98,7 +98,7 @@ def time_cell(at: tuple[str, int], found: Cells, stored: dict[str, Any]) -> dict
     for of, point in found.items():
         if name == of[0] or batch == of[1]:
             wanted[f"{of[0]} {of[1]}"] = point
-    by_words = {search.words_of(point): point for point in space.points()}
+    by_words = {search.words_of(point): point for point in points_of(name, batch)}
     for processor, words in stored.items():
         if words.get(at) in by_words:
             wanted[processor] = by_words[words[at]]
