@@ -16,7 +16,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
-from ..layouts import SIMDIZED, SIMDIZED_TREES
+from ..layouts import OCTETS, SIMDIZED, SIMDIZED_TREES
 from ..nest import Loop, Nest
 from ..nest.problems import Problem
 from .directive import (
@@ -193,7 +193,8 @@ def _find_no_lanes(loop: Loop, how: str) -> str | None:
         if loop.kind != "tree":
             return "is not a tree index; choose a loop over trees"
         begin = f"begins at tree {loop.start}, trees go by {OCTET}; split at a multiple of these"
-        return begin if loop.start % OCTET or loop.step != 1 else None
+        in_octets = how == SIMDIZED_TREES[OCTETS]
+        return begin if in_octets and (loop.start % OCTET or loop.step != 1) else None
     if loop.kind != "batch":
         return "is not a batch index; choose a loop over rows"
     if loop.count in LANE_COUNTS[how] and loop.step == 1:
