@@ -3,7 +3,7 @@
 takes: the dtype and width of a row, what the CPU can do; gives: the lines of a function.
 
 Values are gathered if LLVM calls the CPU's gather fast, otherwise loaded one by one. A narrow row
-is held in registers, from which one instruction picks all lanes.
+is held in registers, from each of which, or from two, one instruction picks all lanes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .llvm_types import ELEMENTS, SHORT
 
 
 def write_pick(
-    base: str, count: int | None, lanes: int, abilities: frozenset[str]
+    base: str, count: int | None, lanes: int, abilities: frozenset[str], often: bool = False
 ) -> tuple[str, list[str], str]:
     """Return the name of a function that loads features of a row, its lines, and their result.
 
@@ -23,8 +23,9 @@ def write_pick(
         count: features of a row; None if that is not known.
         lanes: how many are loaded.
         abilities: what the CPU can do, in LLVM's words.
+        often: whether one row is picked from so often that four registers may hold it.
     """
-    lines = _from_registers(count, lanes, abilities) if base == "float32" else None
+    lines = _from_registers(count, lanes, abilities, often) if base == "float32" else None
     if lines is not None:
         return f"pick{count}_{SHORT[base]}x{lanes}", lines, "%x"
     name = f"gather_{SHORT[base]}x{lanes}"
@@ -64,30 +65,45 @@ def _loads(base: str, lanes: int) -> list[str]:
     return lines
 
 
-def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) -> list[str] | None:
-    """Pick from one register or two that hold the row, if they do; its end is not read over."""
-    if count is None or count > 32 or lanes > 8:
-        return None
-    if count <= 8 and "avx2" in abilities:
-        width, name, second = 8, "avx2.permps", ""
-    elif "avx512f" in abilities:
-        name = "avx512.vpermi2var.ps.512" if count > 16 else "avx512.permvar.sf.512"
-        width, second = 16, ", <16 x float> %b" if count > 16 else ""
-    else:
+def _from_registers(
+    count: int | None, lanes: int, abilities: frozenset[str], often: bool
+) -> list[str] | None:
+    """Pick from registers that hold the row, if they do; its end is not read over."""
+    wide = "avx512f" in abilities and (count is None or count > 8 or "avx2" not in abilities)
+    width, most = (16, 4 if often else 2) if wide else (8, 4 if often else 1)
+    if not (wide or "avx2" in abilities) or count is None or count > width * most or lanes > 8:
         return None
     widen = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
     cut = ", ".join(f"i32 {k}" for k in range(lanes))
     index, vector = f"<{lanes} x i32>", f"<{width} x float>"
-    lines = [f"%a = call {_write_masked_load('%row', min(count, width), width)}"]
-    if second:
-        lines.append(f"%rest = getelementptr float, ptr %row, i64 {width}")
-        lines.append(f"%b = call {_write_masked_load('%rest', count - width, width)}")
-    return [
-        *lines,
-        f"%wide = shufflevector {index} %feature, {index} poison, <{width} x i32> <{widen}>",
-        f"%all = call {vector} @llvm.x86.{name}({vector} %a, <{width} x i32> %wide{second})",
-        f"%x = shufflevector {vector} %all, {vector} poison, {index} <{cut}>",
-    ]
+    lines = [f"%wide = shufflevector {index} %feature, {index} poison, <{width} x i32> <{widen}>"]
+    registers = [f"{vector} %h{k}" for k in range(-(-count // width))]
+    for k in range(len(registers)):
+        load = _write_masked_load(f"%r{k}", min(count - k * width, width), width)
+        lines += [f"%r{k} = getelementptr float, ptr %row, i64 {k * width}", f"%h{k} = call {load}"]
+    each, places = (2 if wide else 1), f"<{width} x i32> %wide"
+    for k in range(0, len(registers), each):
+        first, *second = registers[k : k + each]
+        name = "avx512.vpermi2var.ps.512" if second else "avx512.permvar.sf.512"
+        call = f"call {vector} @llvm.x86.{name if wide else 'avx2.permps'}"
+        lines.append(f"%g{k // each} = {call}({', '.join([first, places, *second])})")
+    lines += _choose(-(-len(registers) // each), width, (width * each).bit_length() - 1)
+    return [*lines, f"%x = shufflevector {vector} %all, {vector} poison, {index} <{cut}>"]
+
+
+def _choose(count: int, width: int, bit: int) -> list[str]:
+    """Set %all to those of %g0, %g1, ... that bits of %wide say, from one on."""
+    vector, places, zero = f"<{width} x float>", f"<{width} x i32>", "zeroinitializer"
+    lines, names = list[str](), [f"%g{k}" for k in range(count)]
+    while len(names) > 1:
+        lines.append(f"%s{bit} = shl {places} %wide, splat (i32 {31 - bit})")
+        lines.append(f"%m{bit} = icmp slt {places} %s{bit}, {zero}")
+        for k in range(0, len(names) - 1, 2):
+            chosen = f"{vector} {names[k + 1]}, {vector} {names[k]}"
+            lines.append(f"{names[k]}s = select <{width} x i1> %m{bit}, {chosen}")
+        pairs = [f"{name}s" for name in names[: len(names) & ~1 : 2]]
+        names, bit = pairs + names[len(names) & ~1 :], bit + 1
+    return [*lines, f"%all = bitcast {vector} {names[0]} to {vector}"]
 
 
 def _write_masked_load(pointer: str, count: int, width: int) -> str:

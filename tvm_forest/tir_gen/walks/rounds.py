@@ -37,8 +37,9 @@ from .walker import Walker, keep_sum
 if TYPE_CHECKING:
     from ...layouts.pieces import PieceTree
 
-MOST_WALKS = 256
-"""Walks of a round: enough to wait for memory together."""
+MOST_WALKS = 126
+"""Walks of a round: enough to wait for memory together, and so few that TVM puts them on the stack,
+where LLVM knows that no store to them changes the row."""
 
 LANES = TESTS + 1
 """Tests of a line, and a lane of a vector that counts for nothing."""
@@ -55,15 +56,17 @@ class RoundsWalker(Walker):
     """A row walks through all trees of a loop together."""
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Lower a leaf loop in parts of so many trees as walk together."""
-        code, most = Builder(), i64(MOST_WALKS)
+        """Lower a leaf loop in parts of equal size, whose trees walk together."""
+        code = Builder()
         loop, put_back = keep_sum(code, loop)
         extent = loop.extent.astype("int64")
         at = code.buffer("at", (MOST_WALKS,), "uint64")
         found = code.buffer("found", (MOST_WALKS,), "uint32")
-        with code.repeat("part", tirx.floordiv(extent + (most - 1), most)) as part:
-            begin = loop.min + part * most
-            count = code.hold("count", tirx.min(extent - part * most, most))
+        parts = code.hold("parts", _divide_up(extent, i64(MOST_WALKS)))
+        size = code.hold("size", _divide_up(extent, tirx.max(parts, i64(1))))
+        with code.repeat("part", parts) as part:
+            begin = loop.min + part * size
+            count = code.hold("count", tirx.min(extent - part * size, size))
             with code.repeat("walk", count) as walk:
                 root = self._open(code, at_iteration(loop, begin + walk)).root
                 code.store(at, _join(walk, root), [walk])
@@ -104,6 +107,10 @@ class RoundsWalker(Walker):
             code.store(at, (walk & _word((1 << 32) - 1 << 32)) | following, [kept])
             code.put(kept, kept + 1 - is_leaf.astype("int64"))
         code.put(left, kept)
+
+
+def _divide_up(number: Any, by: Any) -> Any:
+    return tirx.floordiv(number + (by - 1), by)
 
 
 def _word(value: int) -> Any:
@@ -195,7 +202,7 @@ class _Steps:
     def _find_exit(self) -> list[str]:
         """Set %begin to the address of the %line of a piece, and %exit to its exit, 0 to 7."""
         layout, columns = self.tree.layout, int(self.row.source.shape[-1])
-        _, picks, x = write_pick("float32", columns, LANES, self.vectors.abilities)
+        _, picks, x = write_pick("float32", columns, LANES, self.vectors.abilities, often=True)
         how = "olt" if self.comparison == "<" else "ole"
         left = [f"%left = fcmp {how} <8 x float> {x}, %thresholds"]
         if layout.any_default_left:
