@@ -172,8 +172,8 @@ class PiecesLayout(Layout):
         arrays = {
             "lines": np.concatenate(lines).view(np.uint8).reshape(-1, LINE.itemsize),
             "roots": nodes.pointer[nodes.roots],
-            "ends": tables.ends,
-            "shapes": tables.rows,
+            "ends": tables.ends.ravel(),
+            "shapes": tables.rows.ravel(),
             "leaf_value": values,
             "leaf_id": np.concatenate(ids),
         }

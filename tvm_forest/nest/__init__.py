@@ -292,7 +292,11 @@ class Nest:
 
     def runs_over_rounds(self, loop: Loop) -> bool:
         """Whether code serves any number of rounds: no loop that is cut, unrolled or shared."""
-        if loop.kind != "tree" or loop.simdize not in (None, "octets", "rounds") or loop.is_specialized:
+        if (
+            loop.kind != "tree"
+            or loop.simdize not in (None, "octets", "rounds")
+            or loop.is_specialized
+        ):
             return False
         told = ("children", "interleave", "simdize", "hops", "peel", "check", "cache")
         bare = replace(loop, **{name: getattr(Loop, name) for name in told})

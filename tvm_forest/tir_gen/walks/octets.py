@@ -132,4 +132,3 @@ class _Line:
         call: Any = ops.find_walk(self._trees(number, 0))
         (octet,) = self._walker.open_trees(self._code, [call])
         return octet
-

@@ -18,13 +18,13 @@ each. Walks that have ended take no time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import tirx
 
-from ...layouts.pieces import EXIT_BYTES, LEAF_BIT, LINE, PLACE_BITS, UNIT_BITS
 from ...layouts.piece_shapes import PLACES, TESTS
+from ...layouts.pieces import EXIT_BYTES, LEAF_BIT, LINE, PLACE_BITS, UNIT_BITS
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
