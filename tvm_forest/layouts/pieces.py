@@ -32,7 +32,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..forest import Array, Forest
-from ..forest.rewrites.narrowing import narrow_thresholds
+from ..forest.rewrites.narrowing import round_thresholds
 from ..forest.structure.edges import find_steps, list_levels
 from ..forest.structure.leaf_table import find_distinct
 from . import piece_shapes as shapes
@@ -135,11 +135,8 @@ class PiecesLayout(Layout):
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
         """Return why not: what a line cannot hold."""
-        if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
-            return (
-                f"thresholds are {forest.threshold.dtype} and rows {forest.row_dtype}, but a line "
-                "holds float32 only"
-            )
+        if forest.row_dtype != "float32":
+            return f"rows are {forest.row_dtype}, but a line holds float32 only"
         trees, largest = forest.n_trees, int(np.diff(forest.tree_offset).max())
         leaves = int(forest.is_leaf.sum())
         counts = (
@@ -236,7 +233,7 @@ class _Nodes(NamedTuple):
         weight = np.zeros(forest.n_nodes, np.int32)
         for node, left, right in reversed(list_levels(forest)):
             weight[node] = 1 + weight[left] + weight[right]
-        threshold = np.where(inner, narrow_thresholds(forest).threshold, 0)
+        threshold = np.where(inner, round_thresholds(forest), 0)
         steps = (step[:-1].astype(np.int32) for step in find_steps(forest))
         zero, one = np.zeros(len(alone), np.int32), np.ones(len(alone), np.int32)
         fields = (
