@@ -204,27 +204,30 @@ class _Steps:
         layout, columns = self.tree.layout, int(self.row.source.shape[-1])
         _, picks, x = write_pick("float32", columns, LANES, self.vectors.abilities, often=True)
         how = "olt" if self.comparison == "<" else "ole"
-        left = [f"%left = fcmp {how} <8 x float> {x}, %thresholds"]
+        sides, left = list[str](), "%below"
         if layout.any_default_left:
-            left = [
-                f"%below = fcmp {how} <8 x float> {x}, %thresholds",
-                f"%missing = fcmp uno <8 x float> {x}, {x}",
-                *_load("sides", "<8 x i1>", "%begin", AT["sides"]),
-                "%default = and <8 x i1> %missing, %sides",
-                "%left = or <8 x i1> %below, %default",
+            left = "%left"
+            sides = [
+                f"%unordered = fcmp uno <8 x float> {x}, {x}",
+                "%missing = bitcast <8 x i1> %unordered to i8",
+                "%default = and i8 %missing, %sides",
+                "%left = or i8 %below, %default",
             ]
         return [
             f"%line = lshr i64 %piece, {PLACE_BITS}",
             f"%begin = getelementptr [{LINE.itemsize} x i8], ptr %memory, i64 %line",
+            # first, or else LLVM takes them out of the vector of thresholds
+            *_load("code", "i16", "%begin", AT["code"]),
+            *_load("sides", "i8", "%begin", AT["sides"]),
             *_load("thresholds", "<8 x float>", "%begin", AT["threshold"]),
             *_load("columns", "<8 x i8>", "%begin", AT["feature"]),
             "%feature = zext <8 x i8> %columns to <8 x i32>",
             *picks,
-            *left,
-            "%bits = bitcast <8 x i1> %left to i8",
-            f"%tests = and i8 %bits, {(1 << TESTS) - 1}",
+            f"%ordered = fcmp {how} <8 x float> {x}, %thresholds",
+            "%below = bitcast <8 x i1> %ordered to i8",
+            *sides,
+            f"%tests = and i8 {left}, {(1 << TESTS) - 1}",
             "%outcome = zext i8 %tests to i64",
-            *_load("code", "i16", "%begin", AT["code"]),
             "%code64 = zext i16 %code to i64",
             f"%part = and i64 %piece, {PLACES - 1}",
             f"%atcode = getelementptr [{PLACES} x i16], ptr %shapes, i64 %code64, i64 %part",
