@@ -21,7 +21,7 @@ SIZES = (1, 2, 9)
 
 def in_pieces(forest: Forest) -> Schedule:
     """The schedule of a row after the other."""
-    return tvm_forest.new_schedule(forest).represent_as("pieces").simdize("tree", "rounds")
+    return tvm_forest.new_schedule(forest).represent_as("pieces").simdize("tree", "pieces")
 
 
 def lopsided(depth: int, turns: int = 0) -> Any:

@@ -397,7 +397,7 @@ def in_registers(forest: Forest, layout: str) -> Any:
     """Return a schedule whose code gives addresses of buffers to functions in LLVM's language."""
     sch = tvm_forest.new_schedule(forest).represent_as(layout)
     if layout in SIMDIZED_TREES:
-        return sch.simdize("tree", SIMDIZED_TREES[layout])
+        return sch.simdize("tree", layout)
     sch = sch.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
     return sch.simdize("b1", "permute" if layout == "levels" else "bits")
 

@@ -20,7 +20,7 @@ pieces of a line are. All tests of a line are compared at once; `shapes` has a r
 a code, which leads from the outcome, a number below 128, to the exit in `ends`.
 
 Trees lie in groups of 16, and those of a group level by level. Thresholds of float64 are
-narrowed, which needs rows of float32. Walks are in `tir_gen/walks/rounds.py`.
+narrowed, which needs rows of float32. Walks are in `tir_gen/walks/pieces.py`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ MAX_FEATURES = 256
 
 @dataclass(frozen=True)
 class PieceTree(NearTree):
-    """A tree: `tir_gen/walks/rounds.py` asks it for addresses and for leaves.
+    """A tree: `tir_gen/walks/pieces.py` asks it for addresses and for leaves.
 
     Attributes:
         layout: the layout.
@@ -126,7 +126,7 @@ class PiecesLayout(Layout):
 
     name: ClassVar[str] = "pieces"
     instead: ClassVar[str] = SparseLayout.name
-    walks: ClassVar[str] = "rounds"
+    walks: ClassVar[str] = "pieces"
     only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
     dtype: str
     any_default_left: bool

@@ -219,12 +219,12 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
         how: "gather", every lane fetches its own node; "bits", rows are bits of words, 64 to 512 of
             them, and go through a tree by selections: for the layout of bit planes only; "permute",
             16 rows go through 4 trees at once, out of registers: for the layout of levels only;
-            "octets", a row goes through 8 trees at once: for the layout of octets only, on a leaf
-            loop over trees, as many as there are. For the last three `unroll_walk` and `peel_walk`
-            change nothing.
+            "octets", a row goes through 8 trees at once, "pieces", through all of them: for the
+            layout of this name only, on a leaf loop over trees, as many as there are. For the last
+            four `unroll_walk` and `peel_walk` change nothing.
 
     Raises:
-        ScheduleError: no such loop, not a leaf, not over rows, or over trees for octets, or no lane
+        ScheduleError: no such loop, not a leaf, not over rows, or over trees for these, or no lane
             count.
 
     Rewrite:

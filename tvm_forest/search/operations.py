@@ -213,7 +213,8 @@ def count_pieces(table: PointTable, work: Workload) -> Iterator[Operation]:
     """Walks end one by one; those of other trees go on, and wait for memory together."""
     steps = work.count_hops(1, PIECE_LEVELS)
     yield table.name(f"walk {PIECES}", steps)
-    if not work.picks_often_from_registers:
+    held = 64 if work.target.has("avx512f") else 32 if work.target.has("avx2") else 0
+    if work.forest.n_features > held:  # columns of a row that registers hold
         yield table.name(f"walk {PIECES} loads", steps)
     yield from table.count_leaves(work, Ways([PIECES], table.alike.of))
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):

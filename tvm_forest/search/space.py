@@ -69,7 +69,7 @@ class Point(NamedTuple):
         block: rows of a block; 0 for the whole batch.
         order: what the innermost loop runs over, "trees" or "rows".
         walks: walks that advance together, or "gather", "permute", "bits", "octets" or
-            "rounds" for vectors.
+            "pieces" for vectors.
         hops: "loop", "depth" for straight lines, or "peel".
         cache: "stream" if the next tree is fetched as a whole, else "".
         parallel: whether blocks of rows, or rows, run on all cores.

@@ -240,12 +240,6 @@ class Workload:
         most = 32 if has("avx512f") else 8 if has("avx2") else 0
         return floats and self.forest.n_features <= most
 
-    @property
-    def picks_often_from_registers(self) -> bool:
-        """Whether registers hold a row from which all steps of its walks pick."""
-        most = 64 if self.target.has("avx512f") else 32 if self.target.has("avx2") else 0
-        return self.forest.n_features <= most
-
     @cached_property
     def columns_by_steps(self) -> dict[int, int]:
         """Searches that code a row, by their steps."""

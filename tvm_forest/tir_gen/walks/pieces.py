@@ -10,8 +10,8 @@ takes: a leaf loop over trees; gives: its code.
             keep the walk, at the next piece, unless exit is a leaf
     add the values of found[k], in the order of the trees
 
-A step has no branch, and asks for the line that its walk comes to next. By the next round that line
-is there: a processor waits for some dozen of them at once, where walks one by one would wait for
+A step has no branch, and asks for the line that its walk comes to next. By the next lap that line
+is there, for a processor waits for some dozen of them at once, where walks one by one would wait for
 each. Walks that have ended take no time.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ...layouts.pieces import PieceTree
 
 MOST_WALKS = 126
-"""Walks of a round: enough to wait for memory together, and so few that TVM puts them on the stack,
+"""Walks of a lap: enough to wait for memory together, and so few that TVM puts them on the stack,
 where LLVM knows that no store to them changes the row."""
 
 LANES = TESTS + 1
@@ -52,7 +52,7 @@ AT = {name: at for name, (_, at, *_) in LINE.fields.items()}
 
 
 @dataclass(frozen=True)
-class RoundsWalker(Walker):
+class PieceWalker(Walker):
     """A row walks through all trees of a loop together."""
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
@@ -73,7 +73,7 @@ class RoundsWalker(Walker):
             call: Any = ops.find_walk(loop.body)
             left = code.hold("left", count)
             with code.block(lambda body: tirx.While(left > 0, body)):
-                self._emit_round(code, call, self._open(code, loop.body), at, found, left)
+                self._emit_lap(code, call, self._open(code, loop.body), at, found, left)
             with code.repeat("walk", count) as walk:
                 body = at_iteration(loop, begin + walk)
                 tree, number = self._open(code, body), found[walk].astype("int64")
@@ -87,12 +87,12 @@ class RoundsWalker(Walker):
         (tree,) = self.open_trees(code, [ops.find_walk(body)])
         return tree
 
-    def _emit_round(
+    def _emit_lap(
         self, code: Builder, call: Any, tree: PieceTree, at: Any, found: Any, left: Any
     ) -> None:
-        """Emit a step of each of the walks that are left, at the beginning of `at`."""
+        """Emit a lap: a step of each of the walks that are left, at the beginning of `at`."""
         vectors, is_id = self.comparer.vectors, ops.is_call(call, ops.WALK_ID)
-        assert vectors is not None, "only LLVM compiles rounds"
+        assert vectors is not None, "only LLVM compiles pieces"
         steps = _Steps(vectors, self.comparer.comparison, call.args[0], tree)
         kept = code.hold("kept", i64(0))
         with code.repeat("walk", left) as k:
