@@ -67,8 +67,7 @@ class Loop:
         unroll: whether the iterations are written out one after the other.
         gpu: dimension of the grid or block that the loop is mapped to, such as "block.x".
         interleave: walks that advance together, 1 for one after the other.
-        simdize: how one vector walk does all iterations, "gather", "bits", "permute", "octets" or
-            "pieces"; None if each iteration has a walk of its own.
+        simdize: how one vector walk does all iterations, such as "gather"; None for one each.
         hops: hops of the straight lines that replace the walks at or below, a number or "depth";
             None for walks in a loop.
         peel: hops before the loop of the walks at or below, a number or "likely".

@@ -14,7 +14,7 @@ from .llvm_types import ELEMENTS, SHORT
 
 
 def write_pick(
-    base: str, count: int | None, lanes: int, abilities: frozenset[str], often: bool = False
+    base: str, count: int | None, lanes: int, abilities: frozenset[str]
 ) -> tuple[str, list[str], str]:
     """Return the name of a function that loads features of a row, its lines, and their result.
 
@@ -23,9 +23,8 @@ def write_pick(
         count: features of a row; None if that is not known.
         lanes: how many are loaded.
         abilities: what the CPU can do, in LLVM's words.
-        often: whether one row is picked from so often that four registers may hold it.
     """
-    lines = _from_registers(count, lanes, abilities, often) if base == "float32" else None
+    lines = _from_registers(count, lanes, abilities) if base == "float32" else None
     if lines is not None:
         return f"pick{count}_{SHORT[base]}x{lanes}", lines, "%x"
     name = f"gather_{SHORT[base]}x{lanes}"
@@ -65,29 +64,46 @@ def _loads(base: str, lanes: int) -> list[str]:
     return lines
 
 
-def _from_registers(
-    count: int | None, lanes: int, abilities: frozenset[str], often: bool
-) -> list[str] | None:
-    """Pick from registers that hold the row, if they do; its end is not read over."""
-    wide = "avx512f" in abilities and (count is None or count > 8 or "avx2" not in abilities)
-    width, most = (16, 4 if often else 2) if wide else (8, 4 if often else 1)
-    if not (wide or "avx2" in abilities) or count is None or count > width * most or lanes > 8:
+def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) -> list[str] | None:
+    """Pick from one register or two that hold the row, if they do."""
+    width, number = count_registers(count, abilities)
+    if not 0 < number <= width // 8 or lanes > 8:
         return None
+    loads = [line for k in range(number) for line in load_row(k, count or 0, width)]
+    return [*loads, *pick_from_registers(number, width, lanes)]
+
+
+def count_registers(count: int | None, abilities: frozenset[str]) -> tuple[int, int]:
+    """Return how many floats a register has that lanes can be picked from, and how many hold a row.
+
+    No register does where the CPU cannot pick lanes, or `count`, the features, is not known.
+    """
+    wide = "avx512f" in abilities and (count is None or count > 8 or "avx2" not in abilities)
+    width = 16 if wide else 8
+    can_pick = wide or "avx2" in abilities
+    return width, -(-count // width) if can_pick and count is not None else 0
+
+
+def load_row(place: int, count: int, width: int) -> list[str]:
+    """Load one of the registers that hold %row as %h0, %h1, ...; its end is not read over."""
+    load = _write_masked_load(f"%r{place}", min(count - place * width, width), width)
+    at = f"%r{place} = getelementptr float, ptr %row, i64 {place * width}"
+    return [at, f"%h{place} = call {load}"]
+
+
+def pick_from_registers(number: int, width: int, lanes: int) -> list[str]:
+    """Pick the lanes %feature of a row as %x, out of registers, see `load_row`; 4 at most."""
     widen = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
     cut = ", ".join(f"i32 {k}" for k in range(lanes))
     index, vector = f"<{lanes} x i32>", f"<{width} x float>"
     lines = [f"%wide = shufflevector {index} %feature, {index} poison, <{width} x i32> <{widen}>"]
-    registers = [f"{vector} %h{k}" for k in range(-(-count // width))]
-    for k in range(len(registers)):
-        load = _write_masked_load(f"%r{k}", min(count - k * width, width), width)
-        lines += [f"%r{k} = getelementptr float, ptr %row, i64 {k * width}", f"%h{k} = call {load}"]
-    each, places = (2 if wide else 1), f"<{width} x i32> %wide"
-    for k in range(0, len(registers), each):
-        first, *second = registers[k : k + each]
+    each, places = width // 8, f"<{width} x i32> %wide"
+    for k in range(0, number, each):
+        first, *second = [f"{vector} %h{i}" for i in range(k, min(number, k + each))]
         name = "avx512.vpermi2var.ps.512" if second else "avx512.permvar.sf.512"
-        call = f"call {vector} @llvm.x86.{name if wide else 'avx2.permps'}"
+        call = f"call {vector} @llvm.x86.{name if width == 16 else 'avx2.permps'}"
         lines.append(f"%g{k // each} = {call}({', '.join([first, places, *second])})")
-    lines += _choose(-(-len(registers) // each), width, (width * each).bit_length() - 1)
+    lines += _choose(-(-number // each), width, (width * each).bit_length() - 1)
     return [*lines, f"%x = shufflevector {vector} %all, {vector} poison, {index} <{cut}>"]
 
 

@@ -11,7 +11,7 @@ takes: a leaf loop over trees; gives: its code.
     add the values of found[k], in the order of the trees
 
 A step has no branch, and asks for the line that its walk comes to next. By the next lap that line
-is there, for a processor waits for some dozen of them at once, where walks one by one would wait for
+is there, for a processor waits for some dozen of them at once, and walks one by one would wait for
 each. Walks that have ended take no time.
 """
 
@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm import tirx
 
-from ...layouts.piece_shapes import PLACES, TESTS
-from ...layouts.pieces import EXIT_BYTES, LEAF_BIT, LINE, PLACE_BITS, UNIT_BITS
+from ...layouts.pieces.lines import AT, EXIT_BYTES, LEAF_BIT, LINE, PLACE_BITS, UNIT_BITS
+from ...layouts.pieces.shapes import PLACES, TESTS
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, i64
-from .picks import write_pick
+from .picks import count_registers, load_row, pick_from_registers, write_pick
 from .vectors import Vectors
 from .walker import Walker, keep_sum
 
@@ -44,11 +44,11 @@ where LLVM knows that no store to them changes the row."""
 LANES = TESTS + 1
 """Tests of a line, and a lane of a vector that counts for nothing."""
 
+MOST_REGISTERS = 4
+"""Registers that hold a row: with more, lanes are picked from memory as fast."""
+
 NUMBER_AT = 40
 """First bit of the number of a value in what a step gives."""
-
-AT = {name: at for name, (_, at, *_) in LINE.fields.items()}
-"""Where the fields of a line begin."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class PieceWalker(Walker):
         extent = loop.extent.astype("int64")
         at = code.buffer("at", (MOST_WALKS,), "uint64")
         found = code.buffer("found", (MOST_WALKS,), "uint32")
+        call: Any = ops.find_walk(loop.body)
+        steps = _Steps.of(self, code, call.args[0], self._open(code, loop.body))
         parts = code.hold("parts", _divide_up(extent, i64(MOST_WALKS)))
         size = code.hold("size", _divide_up(extent, tirx.max(parts, i64(1))))
         with code.repeat("part", parts) as part:
@@ -70,15 +72,12 @@ class PieceWalker(Walker):
             with code.repeat("walk", count) as walk:
                 root = self._open(code, at_iteration(loop, begin + walk)).root
                 code.store(at, _join(walk, root), [walk])
-            call: Any = ops.find_walk(loop.body)
             left = code.hold("left", count)
             with code.block(lambda body: tirx.While(left > 0, body)):
-                self._emit_lap(code, call, self._open(code, loop.body), at, found, left)
+                _emit_lap(code, steps, at, found, left)
             with code.repeat("walk", count) as walk:
                 body = at_iteration(loop, begin + walk)
-                tree, number = self._open(code, body), found[walk].astype("int64")
-                is_id = ops.is_call(call, ops.WALK_ID)
-                self.add_end(code, body, (tree.leaf_id if is_id else tree.leaf_value)(number))
+                self.add_end(code, body, steps.look_up(found[walk].astype("int64")))
         put_back()
         return code.finish()
 
@@ -87,26 +86,20 @@ class PieceWalker(Walker):
         (tree,) = self.open_trees(code, [ops.find_walk(body)])
         return tree
 
-    def _emit_lap(
-        self, code: Builder, call: Any, tree: PieceTree, at: Any, found: Any, left: Any
-    ) -> None:
-        """Emit a lap: a step of each of the walks that are left, at the beginning of `at`."""
-        vectors, is_id = self.comparer.vectors, ops.is_call(call, ops.WALK_ID)
-        assert vectors is not None, "only LLVM compiles pieces"
-        steps = _Steps(vectors, self.comparer.comparison, call.args[0], tree)
-        kept = code.hold("kept", i64(0))
-        with code.repeat("walk", left) as k:
-            walk = code.hold("walk", at[k])
-            piece = walk & _word((1 << 32) - 1)
-            step = code.hold("step", steps.take(piece))
-            is_leaf = tirx.shift_right(step, _word(63))
-            number = tirx.shift_right(step, _word(NUMBER_AT)) & _word((1 << LEAF_BIT) - 1)
-            result = code.hold("exit", steps.find_exit(piece)) if is_id else number
-            code.store(found, result.astype("uint32"), [_tree_of(walk)])
-            following = step & _word((1 << 32) - 1)
-            code.store(at, (walk & _word((1 << 32) - 1 << 32)) | following, [kept])
-            code.put(kept, kept + 1 - is_leaf.astype("int64"))
-        code.put(left, kept)
+
+def _emit_lap(code: Builder, steps: _Steps, at: Any, found: Any, left: Any) -> None:
+    """Emit a lap: a step of each of the walks that are left, at the beginning of `at`."""
+    kept = code.hold("kept", i64(0))
+    with code.repeat("walk", left) as k:
+        walk = code.hold("walk", at[k])
+        piece = walk & _word((1 << 32) - 1)
+        step = code.hold("step", steps.take(piece))
+        is_leaf = tirx.shift_right(step, _word(63))
+        code.store(found, steps.find(piece, step).astype("uint32"), [_tree_of(walk)])
+        following = step & _word((1 << 32) - 1)
+        code.store(at, (walk & _word((1 << 32) - 1 << 32)) | following, [kept])
+        code.put(kept, kept + 1 - is_leaf.astype("int64"))
+    code.put(left, kept)
 
 
 def _divide_up(number: Any, by: Any) -> Any:
@@ -134,13 +127,42 @@ class _Steps:
         vectors: takes the functions.
         comparison: "<" or "<=", what sends a value to the left.
         row: load of the first feature of the row.
+        held: cells of the registers that hold the row; none if it is read from memory.
         tree: gives addresses.
     """
 
     vectors: Vectors
     comparison: str
     row: Any
+    held: list[Any]
     tree: PieceTree
+
+    @classmethod
+    def of(cls, walker: Walker, code: Builder, row: Any, tree: PieceTree) -> _Steps:
+        """Emit the load of a row that registers can hold.
+
+        The load stands before the loops, for LLVM would not always find out that it may.
+        """
+        vectors, columns = walker.comparer.vectors, int(row.source.shape[-1])
+        assert vectors is not None, "only LLVM compiles pieces"
+        width, number = count_registers(columns, vectors.abilities)
+        held, address = [], tirx.address_of(row)
+        for k in range(number if number <= MOST_REGISTERS else 0):
+            name, lines = f"row{k}_{columns}x{width}", load_row(k, columns, width)
+            loaded = vectors.call(name, f"float32x{width}", lines, f"%h{k}", row=address)
+            held.append(code.hold("row", loaded))
+        return cls(vectors, walker.comparer.comparison, row, held, tree)
+
+    def find(self, piece: Any, step: Any) -> Any:
+        """Return what is found by a step that comes to a leaf: its number, see `look_up`."""
+        if "leaf_value" not in self.tree.buffers:
+            return self.find_exit(piece)
+        return tirx.shift_right(step, _word(NUMBER_AT)) & _word((1 << LEAF_BIT) - 1)
+
+    def look_up(self, number: Any) -> Any:
+        """Return what a walk asks of the leaf."""
+        has_values = "leaf_value" in self.tree.buffers
+        return self.tree.leaf_value(number) if has_values else self.tree.leaf_id(number)
 
     def take(self, piece: Any) -> Any:
         """Return what a walk comes to from a piece, uint64.
@@ -196,13 +218,17 @@ class _Steps:
         facts = (strict, layout.any_default_left, layout.has_bases, self.row.source.shape[-1])
         name = "_".join(map(str, (f"piece_{name}", layout.dtype, *map(int, facts), len(buffers))))
         first = {x: tirx.address_of(self.tree.first(x)) for x in buffers}
-        addresses = {"row": tirx.address_of(self.row), "memory": first.pop("lines")} | first
-        return self.vectors.call(name, "uint64", lines, result, piece=piece, **addresses)
+        row = {f"h{k}": x for k, x in enumerate(self.held)} or {"row": tirx.address_of(self.row)}
+        addresses = {"memory": first.pop("lines")} | first
+        return self.vectors.call(name, "uint64", lines, result, piece=piece, **row, **addresses)
 
     def _find_exit(self) -> list[str]:
         """Set %begin to the address of the %line of a piece, and %exit to its exit, 0 to 7."""
         layout, columns = self.tree.layout, int(self.row.source.shape[-1])
-        _, picks, x = write_pick("float32", columns, LANES, self.vectors.abilities, often=True)
+        _, picks, x = write_pick("float32", columns, LANES, self.vectors.abilities)
+        if self.held:
+            width, number = count_registers(columns, self.vectors.abilities)
+            picks, x = pick_from_registers(number, width, LANES), "%x"
         how = "olt" if self.comparison == "<" else "ole"
         sides, left = list[str](), "%below"
         if layout.any_default_left:

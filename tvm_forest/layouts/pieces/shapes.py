@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..forest import Array
+from ...forest import Array
 
 TESTS = 7
 """Tests of a line, at most; it has one exit more."""
