@@ -14,7 +14,7 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ...forest.rewrites.narrowing import round_thresholds
-from ...forest.structure.edges import find_steps, list_levels
+from ...forest.structure.edges import list_levels
 from ...forest.structure.leaf_table import find_distinct
 from . import shapes
 from .lines import EXITS, LEAF_BIT, LINE, MAX_REACH, PLACE_BITS, UNIT, UNIT_BITS, split_bytes
@@ -59,7 +59,12 @@ class Nodes(NamedTuple):
         for node, left, right in reversed(list_levels(forest)):
             weight[node] = 1 + weight[left] + weight[right]
         threshold = np.where(inner, round_thresholds(forest), 0)
-        left, right = (np.append(x[:-1], leaves).astype(np.int32) for x in find_steps(forest))
+        stay, base = np.arange(forest.n_nodes, dtype=np.int32), forest.tree_offset[forest.node_tree]
+        first, second = (
+            np.where(inner, base.astype(np.int32) + x.astype(np.int32), stay)
+            for x in (forest.left, forest.right)
+        )
+        left, right = (np.append(x, leaves.astype(np.int32)) for x in (first, second))
 
         def append(values: Array, dtype: type, more: int = 0) -> Array:
             return np.append(values.astype(dtype), np.full(len(alone), more, dtype))
