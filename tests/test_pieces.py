@@ -14,7 +14,7 @@ from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.layouts import pieces as layout
 from tvm_forest.layouts.pieces import PiecesLayout, packing, shapes
-from tvm_forest.layouts.pieces.lines import AT, GROUP
+from tvm_forest.layouts.pieces.lines import AT, GROUP, SPARE_EXITS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule import Schedule
 from tvm_forest.search import heuristic
@@ -157,8 +157,7 @@ def test_lines_are_full_enough_for_what_is_said_of_their_number(depth: int) -> N
     forest = drawn_forest(40, depth)
     lines = PiecesLayout.pack(forest)[1]["lines"]
     groups = -(-forest.n_trees // GROUP)
-    most = (forest.n_nodes + 2 * forest.n_trees) // shapes.LEAST_EXITS
-    assert len(lines) <= most + len(shapes.FILLINGS) * groups
+    assert len(lines) * shapes.LEAST_EXITS <= forest.n_nodes + SPARE_EXITS * groups
     assert not lines[:, AT["zero"]].any()
 
 

@@ -46,6 +46,7 @@ from .lines import (
     MAX_NODES,
     MAX_VALUES,
     PLACE_BITS,
+    SPARE_EXITS,
     join_bytes,
 )
 from .packing import Nodes, count_values, lay_out_group, number_values
@@ -116,7 +117,7 @@ class PiecesLayout(Layout):
         counts = (
             (forest.n_features, "features", MAX_FEATURES),
             (largest, "nodes of the largest tree", MAX_GROUP_NODES),
-            (forest.n_nodes + GROUP * trees, "nodes, and 16 for each tree,", MAX_NODES),
+            (forest.n_nodes + SPARE_EXITS * trees, "nodes, with 40 for each tree,", MAX_NODES),
             (count_values(forest) if leaves > MAX_VALUES else 0, "values of leaves", MAX_VALUES),
         )
         over = next((x for x in counts if x[0] > x[2]), None)
@@ -160,7 +161,9 @@ class PiecesLayout(Layout):
         lines = arrays["lines"].view(LINE)[:, 0]
         exits = join_bytes(lines["exits"])
         leaf = exits >> LEAF_BIT > 0
-        columns = {name: lines[name] for name in ("code", "base", "threshold", "feature")}
+        columns: Columns = {
+            name: lines[name] for name in ("code", "sides", "base", "threshold", "feature")
+        }
         columns["line"] = np.ma.array(exits >> PLACE_BITS, mask=leaf)
         columns["value"] = np.ma.array(exits & (1 << LEAF_BIT) - 1, mask=~leaf)
         return {"lines": columns}

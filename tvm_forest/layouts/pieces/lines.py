@@ -34,10 +34,14 @@ MAX_REACH, MAX_UNITS = 1 << LEAF_BIT - PLACE_BITS, 1 << 8
 GROUP = 16
 """Trees that lie together. As many are packed at once, for which the caches have room."""
 
-MAX_GROUP_NODES = shapes.LEAST_EXITS * (MAX_REACH - UNIT) - 100
+SPARE_EXITS = 40
+"""Exits for each group of trees that may be left over in the last lines of all fillings, and two
+for a tree of one leaf."""
+
+MAX_GROUP_NODES = shapes.LEAST_EXITS * (MAX_REACH - UNIT) - GROUP * SPARE_EXITS
 MAX_NODES = shapes.LEAST_EXITS * UNIT * MAX_UNITS
-"""Nodes of a group, and of all trees, whose lines can be counted whatever the trees look like: each
-node but the roots takes an exit, or two exits if it is a whole tree, or none."""
+"""Nodes of a group, and of all trees with their spare exits, for which there are enough lines
+whatever the trees look like: a node takes one exit at most."""
 
 MAX_VALUES = 1 << LEAF_BIT
 """Distinct values of leaves."""
