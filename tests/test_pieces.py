@@ -200,6 +200,8 @@ def test_forests_beyond_the_second_cache_are_walked_in_pieces() -> None:
     near, far = draw_forest(Shape(20, 6, 20)), draw_forest(Shape(20, 14, 20))
     assert "pieces" not in {x.layout for x in heuristic.default_schedules(near, ZEN4).values()}
     assert heuristic.default_schedules(far, ZEN4)[1].layout == "pieces"
+    arm = parse_target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+    assert "pieces" not in {x.layout for x in heuristic.default_schedules(far, arm).values()}
 
 
 @pytest.mark.parametrize("cpu", ["znver4", "x86-64-v3", "x86-64"])

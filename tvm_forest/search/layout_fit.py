@@ -120,6 +120,9 @@ def find_obstacle_to_planes(work: Workload) -> str | None:
 
 def find_obstacle_to_pieces(work: Workload) -> str | None:
     """Say why lines cannot hold a model, or need not, for a cache holds its nodes as words."""
+    triple = str(dict(work.target.options).get("mtriple", "x86_64"))
+    if work.target.has("neon") or not triple.startswith("x86_64"):
+        return "only on x86-64 it is known what they take"
     near = work.machine.cache_bytes[:NEAR_CACHES][-1]
     if work.forest.n_nodes * WORD_BYTES <= near:
         return f"{near} bytes of the cache hold all nodes"
