@@ -18,10 +18,8 @@ from tvm_forest.layouts.pieces.lines import AT, GROUP, SPARE_EXITS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule import Schedule
 from tvm_forest.search import heuristic
-from tvm_forest.search.cost import price
 from tvm_forest.search.machines import TELLING
 from tvm_forest.search.measuring.drawn_forests import Shape, draw_forest
-from tvm_forest.search.workload import Workload
 from tvm_forest.target import cpu_abilities, parse_target
 from tvm_forest.tir_gen.walks import pieces as walks
 
@@ -202,15 +200,3 @@ def test_forests_beyond_the_second_cache_are_walked_in_pieces() -> None:
     assert heuristic.default_schedules(far, ZEN4)[1].layout == "pieces"
     arm = parse_target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
     assert "pieces" not in {x.layout for x in heuristic.default_schedules(far, arm).values()}
-
-
-@pytest.mark.parametrize("cpu", ["znver4", "x86-64-v3", "x86-64"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_no_default_is_dearer_than_the_function_of_a_smaller_batch(cpu: str, dtype: Any) -> None:
-    target = parse_target({"kind": "llvm", "mcpu": cpu})
-    for trees, depth in ((1, 1), (50, 6), (40, 12)):
-        work = Workload.of(draw_forest(Shape(trees, depth, 20, dtype=dtype)), target)
-        chosen = heuristic._choose(work)
-        for batch in chosen:
-            of_smaller = [price(x.point, work, batch) for k, x in chosen.items() if k <= batch]
-            assert of_smaller[-1] <= min(of_smaller) * (1 + 1e-9)
