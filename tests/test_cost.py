@@ -108,12 +108,12 @@ def test_a_cache_that_holds_nothing_misses_every_node_and_a_large_one_none() -> 
     assert shared[0] > shared[1] > shared[2] > 0
 
 
-@pytest.mark.parametrize("cpu", ["znver4", "x86-64-v3", "x86-64"])
+@pytest.mark.parametrize("cpu", ["znver4", "x86-64-v3", "cascadelake"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_no_default_is_dearer_than_the_function_of_a_smaller_batch(cpu: str, dtype: Any) -> None:
     target = parse_target({"kind": "llvm", "mcpu": cpu})
-    for trees, depth in ((1, 1), (50, 6), (40, 12)):
-        work = Workload.of(draw_forest(Shape(trees, depth, 20, dtype=dtype)), target)
+    for shape in (Shape(1, 1, 20), Shape(40, 12, 20), Shape(500, 6, 1000, outputs=3)):
+        work = Workload.of(draw_forest(shape._replace(dtype=dtype)), target)
         chosen = heuristic._choose(work)
         for batch in chosen:
             of_smaller = [price(x.point, work, batch) for k, x in chosen.items() if k <= batch]

@@ -45,7 +45,7 @@ LANES = TESTS + 1
 """Tests of a line, and a lane of a vector that counts for nothing."""
 
 MOST_REGISTERS = 4
-"""Registers that hold a row: with more, lanes are picked from memory as fast."""
+"""Registers that hold a row; the lanes of wider rows are loaded from memory."""
 
 NUMBER_AT = 40
 """First bit of the number of a value in what a step gives."""
