@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from chosen_schedules import GOLDEN, golden_text
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.errors import InputError
+from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.tiling import tile_nodes
 from tvm_forest.layouts import WORD_NODES
 from tvm_forest.layouts.protocol import find
@@ -104,6 +106,30 @@ def test_a_cache_that_holds_nothing_misses_every_node_and_a_large_one_none() -> 
     assert work.count_far_nodes(1 << 30, 1, 8.0, 0.0) == 0
     shared = [work.count_far_nodes(3 * 127 * 4, rows, 8.0, 0.0) for rows in (1, 8, 64)]
     assert shared[0] > shared[1] > shared[2] > 0
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "x86-64-v3", "cascadelake"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_no_default_is_dearer_than_the_function_of_a_smaller_batch(cpu: str, dtype: Any) -> None:
+    target = parse_target({"kind": "llvm", "mcpu": cpu})
+    for shape in (Shape(1, 1, 20), Shape(40, 12, 20), Shape(500, 6, 1000, outputs=3)):
+        work = Workload.of(draw_forest(shape._replace(dtype=dtype)), target)
+        chosen = heuristic._choose(work)
+        for batch in chosen:
+            of_smaller = [price(x.point, work, batch) for k, x in chosen.items() if k <= batch]
+            assert of_smaller[-1] <= min(of_smaller) * (1 + 1e-9)
+
+
+def test_trees_that_are_fetched_as_a_whole_are_counted_by_lines() -> None:
+    """Nodes of 8 bytes; a block of rows fetches every tree, whatever its rows meet of it."""
+    nowhere = replace(shipped_machines()[0], cache_bytes=(0, 0, 0))
+    work = Workload(canonicalize(full_forest(3, 6)), Target(), nowhere)
+    point = Point(1, "packed", 16, "rows", 8, "peel", "stream")
+    counts = [
+        count_operations(point._replace(block=block, cache=cache), work, 64)["wait memory stream"]
+        for block, cache in ((16, "stream"), (64, "stream"), (16, ""))
+    ]
+    assert counts == [3 * 127 * 8 / 64 / 16, 3 * 127 * 8 / 64 / 64, 0]
 
 
 def test_blocks_of_planes_cost_the_same_whether_they_are_full() -> None:

@@ -55,6 +55,7 @@ SCHEDULES = {
     **{name: lambda f, name=name: begin(f).represent_as(name) for name in BY_HOPS},
     "bit planes": lambda f: in_blocks(f, "bitsliced", 128),
     "levels": lambda f: in_blocks(f, "levels", 64),
+    "pieces": lambda f: begin(f).represent_as("pieces").simdize("tree", "pieces"),
     "tiles": lambda f: begin(f).tile_nodes(8).interleave("tree", 4),
     "lanes": lambda f: in_order(begin(f).tile_nodes(4)).simdize("b1"),
     "threads": lambda f: in_order(begin(f)).cache("b0").parallel("b0"),

@@ -622,7 +622,7 @@ REFUSALS = [
         LANES,
         lambda s: s.simdize("b1", "scatter"),
         "simdize: argument 'how': 'scatter' is unknown; use one of 'gather', 'bits', 'permute', "
-        "'octets'",
+        "'octets', 'pieces'",
         "for b1 in",
     ),
     *(

@@ -188,7 +188,7 @@ def test_trees_of_every_layout_may_be_asked_for_ahead(layout: str, how: str) -> 
     forest = drawn_forest(19, 4)
     sch = tvm_forest.new_schedule(forest).represent_as(layout).tile("tree", "t0", "t1", 8)
     walks, rows = LAYOUTS[layout].walks, 64
-    if walks == "octets":
+    if walks in ("octets", "pieces"):
         sch = sch.cache("t0", how).simdize("t1", walks)
     else:
         sch = sch.tile("batch", "b0", "b1", rows).reorder("b0", "t0", "t1", "b1")

@@ -23,17 +23,18 @@ FORESTS = {
     "classes": drawn_forest(32, 4, base=[0.5, 1.0]),
 }
 BLOCKS = {"bitsliced": ("bits", 64), "levels": ("permute", 16), "ranked": ("gather", 16)}
+TREES = ("octets", "pieces")
 SUMS = ("", "ordered_reduce", "atomic_reduce", "vector_reduce")
 PARALLEL = (("t0",), ("b0", "t0"), ("class",))
 
 
 def schedule(forest: Forest, layout: str, parallel: tuple[str, ...], sums: str) -> Schedule:
-    """Blocks of rows in tiles of trees, or one row in octets, of which some loops are parallel."""
+    """Blocks of rows in tiles of trees, or one row in many, of which some loops are parallel."""
     sch = tvm_forest.new_schedule(forest).represent_as(layout).tile("tree", "t0", "t1", 8)
     classes = ["class"] if sch.classes > 1 else []
-    how, rows = BLOCKS.get(layout, ("octets", 8))
+    how, rows = BLOCKS.get(layout, (layout, 8))
     sch = sch.tile("batch", "b0", "b1", rows)
-    last = ["b1", "t1"] if layout == "octets" else ["t1", "b1"]
+    last = ["b1", "t1"] if layout in TREES else ["t1", "b1"]
     order = ["b0", *classes, "t0", *last] if "class" in parallel else ["b0", "t0", *classes, *last]
     sch = sch.reorder(*order).simdize(last[-1], how)
     for loop in parallel:
@@ -45,7 +46,7 @@ def schedule(forest: Forest, layout: str, parallel: tuple[str, ...], sums: str) 
 
 CASES = [
     (name, layout, parallel, sums)
-    for name, layout, parallel, sums in product(FORESTS, (*BLOCKS, "octets"), PARALLEL, SUMS)
+    for name, layout, parallel, sums in product(FORESTS, (*BLOCKS, *TREES), PARALLEL, SUMS)
     if ("class" in parallel) <= (name == "classes" and not sums)
     if not (name == "lists" and layout == "octets")  # too deep
 ]

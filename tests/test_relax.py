@@ -26,6 +26,7 @@ from tvm_forest import archive
 from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.forest import Forest, choose_labels
 from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts import SIMDIZED_TREES
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.relax import LinkForests, register_linked
 from tvm_forest.relax.functions import hide_buffers, lower_for_batches
@@ -400,13 +401,13 @@ def test_codes_of_all_rows_are_hidden_too() -> None:
 def in_registers(forest: Forest, layout: str) -> Any:
     """Return a schedule whose code gives addresses of buffers to functions in LLVM's language."""
     sch = tvm_forest.new_schedule(forest).represent_as(layout)
-    if layout == "octets":
-        return sch.simdize("tree", "octets")
+    if layout in SIMDIZED_TREES:
+        return sch.simdize("tree", layout)
     sch = sch.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
     return sch.simdize("b1", "permute" if layout == "levels" else "bits")
 
 
-@pytest.mark.parametrize("layout", ["octets", "levels", "bitsliced"])
+@pytest.mark.parametrize("layout", ["octets", "pieces", "levels", "bitsliced"])
 def test_what_functions_read_behind_an_address_stays(layout: str) -> None:
     """TVM would keep of 64 codes in a register those columns that are written."""
     forest = drawn_forest(20, 5)

@@ -52,7 +52,17 @@ def layout(forest: Forest, name: str, tiles: int = 1) -> str:
 
 
 def page_pictures() -> dict[str, str]:
-    plain = ("array", "sparse", "packed", "ranked", "banked", "levels", "octets", "bitsliced")
+    plain = (
+        "array",
+        "sparse",
+        "packed",
+        "ranked",
+        "banked",
+        "levels",
+        "octets",
+        "bitsliced",
+        "pieces",
+    )
     tiled = ("array", "sparse", "sparse_peeled")
     return {
         "tree": str(viz.tree(ONE)),

@@ -12,6 +12,7 @@ from .bitsliced import BitslicedLayout
 from .levels import LevelsLayout
 from .octets import OctetsLayout
 from .packed import PackedLayout
+from .pieces import PiecesLayout
 from .protocol import FIELD_TYPES as FIELD_TYPES
 from .protocol import find
 from .ranked import RankedLayout
@@ -42,6 +43,9 @@ PERMUTED = LevelsLayout.name
 OCTETS = OctetsLayout.name
 """A row walks through 8 trees at once, in tiles of bytes."""
 
+PIECES = PiecesLayout.name
+"""A row walks through all trees at once, in lines of the cache."""
+
 BIT_PLANES = BitslicedLayout.name
 """Rows are planes of bits."""
 
@@ -57,5 +61,5 @@ COPIED = tuple(name for name in (*BY_HOPS, BANKED) if find(name).copied)
 SIMDIZED = {name: find(name).walks for name in (BIT_PLANES, PERMUTED)}
 """Layouts whose trees are walked by blocks of rows only, and how `simdize` calls it."""
 
-SIMDIZED_TREES = {OCTETS: find(OCTETS).walks}
+SIMDIZED_TREES = {name: find(name).walks for name in (OCTETS, PIECES)}
 """The same where several trees are walked at once."""

@@ -9,7 +9,7 @@ One load brings all that a hop asks for. Child and inner flag together are the l
 layout: the next node is (link + goes right) >> 1.
 
 Models of float64 that compare rows of float32, such as those of scikit-learn, have their thresholds
-rounded to float32 without another decision (`narrow_thresholds`). Their leaves hold the number of
+rounded to float32 without another decision (`round_thresholds`). Their leaves hold the number of
 the value, counted over all trees, in a table of its own.
 
 Trees that the first-level cache does not hold lie depth first, the larger side first, so that a
@@ -32,7 +32,7 @@ import numpy as np
 
 from ..errors import BuildError
 from ..forest import Array, Forest
-from ..forest.rewrites.narrowing import narrow_thresholds
+from ..forest.rewrites.narrowing import round_thresholds
 from ..forest.rewrites.ordering import order_by_level, order_depth_first
 from . import linked_nodes as linked
 from . import tir
@@ -192,7 +192,7 @@ class PackedLayout(linked.LinkedLayout):
         order, place = _number_nodes(forest)
         table_place = np.cumsum(~inner[order])[place] - 1
         leaf = table_place if is_wide else forest.leaf_value[:, 0].view(np.int32)
-        number = np.where(inner, narrow_thresholds(forest).threshold.view(np.int32), leaf)
+        number = np.where(inner, round_thresholds(forest).view(np.int32), leaf)
         nodes = number.astype(np.int64) << NUMBER_AT
         nodes |= linked.link_nodes(forest, place) << bits.feature + bits.default_left
         nodes |= np.where(inner, forest.feature, 0)

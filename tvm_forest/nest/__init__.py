@@ -67,8 +67,7 @@ class Loop:
         unroll: whether the iterations are written out one after the other.
         gpu: dimension of the grid or block that the loop is mapped to, such as "block.x".
         interleave: walks that advance together, 1 for one after the other.
-        simdize: how one vector walk does all iterations, "gather", "bits", "permute" or
-            "octets"; None if each iteration has a walk of its own.
+        simdize: how one vector walk does all iterations, such as "gather"; None for one each.
         hops: hops of the straight lines that replace the walks at or below, a number or "depth";
             None for walks in a loop.
         peel: hops before the loop of the walks at or below, a number or "likely".
@@ -292,7 +291,8 @@ class Nest:
 
     def runs_over_rounds(self, loop: Loop) -> bool:
         """Whether code serves any number of rounds: no loop that is cut, unrolled or shared."""
-        if loop.kind != "tree" or loop.simdize not in (None, "octets") or loop.is_specialized:
+        of_rows = loop.simdize not in (None, "octets", "pieces")
+        if loop.kind != "tree" or of_rows or loop.is_specialized:
             return False
         told = ("children", "interleave", "simdize", "hops", "peel", "check", "cache")
         bare = replace(loop, **{name: getattr(Loop, name) for name in told})

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
-from ..layouts import SIMDIZED, SIMDIZED_TREES
+from ..layouts import OCTETS, SIMDIZED, SIMDIZED_TREES
 from ..nest import Loop, Nest
 from ..nest.problems import Problem
 from .directive import (
@@ -193,7 +193,8 @@ def _find_no_lanes(loop: Loop, how: str) -> str | None:
         if loop.kind != "tree":
             return "is not a tree index; choose a loop over trees"
         begin = f"begins at tree {loop.start}, trees go by {OCTET}; split at a multiple of these"
-        return begin if loop.start % OCTET or loop.step != 1 else None
+        in_octets = how == SIMDIZED_TREES[OCTETS]
+        return begin if in_octets and (loop.start % OCTET or loop.step != 1) else None
     if loop.kind != "batch":
         return "is not a batch index; choose a loop over rows"
     if loop.count in LANE_COUNTS[how] and loop.step == 1:
@@ -218,12 +219,12 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
         how: "gather", every lane fetches its own node; "bits", rows are bits of words, 64 to 512 of
             them, and go through a tree by selections: for the layout of bit planes only; "permute",
             16 rows go through 4 trees at once, out of registers: for the layout of levels only;
-            "octets", a row goes through 8 trees at once: for the layout of octets only, on a leaf
-            loop over trees, as many as there are. For the last three `unroll_walk` and `peel_walk`
-            change nothing.
+            "octets", a row goes through 8 trees at once, "pieces", through all of them: for the
+            layout of this name only, on a leaf loop over trees, as many as there are. For the last
+            four `unroll_walk` and `peel_walk` change nothing.
 
     Raises:
-        ScheduleError: no such loop, not a leaf, not over rows, or over trees for octets, or no lane
+        ScheduleError: no such loop, not a leaf, not over rows, or over trees for these, or no lane
             count.
 
     Rewrite:

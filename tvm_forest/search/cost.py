@@ -25,12 +25,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..forest import Array
-from ..layouts import BIT_PLANES, OCTETS, PERMUTED
+from ..layouts import BIT_PLANES, OCTETS, PERMUTED, PIECES
 from ..threads import FEW_ROWS
 from .guesses import guess
 from .hop_walks import HopWalks
 from .machines import Machine
-from .operations import Operation, PointTable, count_octets, count_permutes, count_planes
+from .operations import (
+    Operation,
+    PointTable,
+    count_octets,
+    count_permutes,
+    count_pieces,
+    count_planes,
+)
 from .space import Point, Space, SpaceKey, list_points
 from .workload import Workload
 
@@ -52,6 +59,7 @@ _VECTOR_WALKS: dict[str, Callable[[PointTable, Workload], Iterator[Operation]]] 
     BIT_PLANES: count_planes,
     PERMUTED: count_permutes,
     OCTETS: count_octets,
+    PIECES: count_pieces,
 }
 """What counts the operations of layouts that are walked by vectors only."""
 

@@ -173,8 +173,12 @@ def _choose(work: Workload) -> dict[int, Choice]:
     spaces = [Space(work, work.start, batch, threads=False) for batch in BATCHES]
     for batch, space, prices in zip(BATCHES, spaces, price_spaces(spaces), strict=True):
         least, point, sch = next(_list_by_price(space, prices))
-        if not last or _price_again(chosen[last].point, space, prices) > ALIKE * least:
-            chosen[batch], last = Choice(point, sch, False), batch
+        again = {k: _price_again(x.point, space, prices) for k, x in chosen.items()}
+        if not last or again[last] > ALIKE * least:
+            known = min(again, key=again.__getitem__, default=0)
+            is_known = bool(known) and again[known] <= least
+            chosen[batch] = chosen[known] if is_known else Choice(point, sch, False)
+            last = batch
             LOG.debug("from %d rows on: %s, %.3g ns a row", batch, " ".join(_name(point)), least)
         if batch >= SHARED_BATCH:
             chosen[last] = chosen[last]._replace(shared=True)

@@ -20,7 +20,7 @@ from .operations import (
     count_coding,
 )
 from .space import Point
-from .workload import Workload
+from .workload import LINE_BYTES, Workload
 
 NODE_THRESHOLDS = {PADDED: 2.0, TRANSPOSED: 1.0, WORD_NODES: 1.0, CODED: 1.0}
 """How large a node is in thresholds, beside its feature and links, if these are not as large; 3 in
@@ -65,6 +65,7 @@ class HopWalks(PointTable):
         ]
         kinds = [p.layout + (f" {p.tile}" if p.tile > 1 else "") for p in points]
         self.asks = np.array([_asks_for_ends(p) for p in points], bool)
+        self.streams = np.array([p.cache == "stream" for p in points], bool)
         self.turns = np.array(
             [p.hops == "loop" and (p.order == "rows" or p.tile == 1) for p in points], bool
         )
@@ -132,9 +133,17 @@ class HopWalks(PointTable):
             missed = np.where(rows > 1, np.maximum(0.0, 1 - capacity / near), 0.0)
             missed_hops = hops * missed[self.far.of]
             yield self.name_by(self.tiled_way, f"wait row {level}, ", missed_hops)
+        yield from self._count_streams(work, np.array(sizes)[kind][self.far.of])
         if not self.is_coded.all():
             lines = np.where(self.is_coded, 0.0, work.count_lines(hops * tile))
             yield self.name_by(self.tiled_way, "wait row line, ", lines)
+
+    def _count_streams(self, work: Workload, size: Array) -> Iterator[Operation]:
+        """Yield the lines of trees that are fetched as a whole, as far as no cache holds them."""
+        nodes = work.forest.n_trees * int(np.diff(work.forest.tree_offset).max())
+        held = work.machine.cache_bytes[-1] / (work.forest.n_nodes * size)
+        lines = nodes * size / LINE_BYTES * np.maximum(0.0, 1 - held)
+        yield self.name("wait memory stream", np.where(self.streams, lines / self.rows, 0.0))
 
 
 def _asks_for_ends(point: Point) -> bool:

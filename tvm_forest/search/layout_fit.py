@@ -17,6 +17,7 @@ from ..layouts import (
     OCTETS,
     PADDED,
     PERMUTED,
+    PIECES,
     TRANSPOSED,
     WORD_NODES,
 )
@@ -36,6 +37,10 @@ cache line of its own."""
 
 WORD_BITS = 32
 """Bits for the fields of a node beside its threshold, the default side always counted."""
+
+NEAR_CACHES, WORD_BYTES = 2, 8
+"""Caches of a core, and bytes of a node that is a word: if they hold all of them, there is no need
+to wait for memory together."""
 
 MAX_TESTS, MAX_CATEGORIES = 60_000, 30_000
 """Distinct tests, and categories of a feature, up to which codes and bit planes are tried: what the
@@ -113,10 +118,22 @@ def find_obstacle_to_planes(work: Workload) -> str | None:
     return work.unfit(BIT_PLANES)
 
 
+def find_obstacle_to_pieces(work: Workload) -> str | None:
+    """Say why lines cannot hold a model, or need not, for a cache holds its nodes as words."""
+    triple = str(dict(work.target.options).get("mtriple", "x86_64"))
+    if work.target.has("neon") or not triple.startswith("x86_64"):
+        return "only on x86-64 it is known what they take"
+    near = work.machine.cache_bytes[:NEAR_CACHES][-1]
+    if work.forest.n_nodes * WORD_BYTES <= near:
+        return f"{near} bytes of the cache hold all nodes"
+    return work.unfit(PIECES)
+
+
 OBSTACLES: dict[str, Callable[[Workload], str | None]] = {
     BIT_PLANES: find_obstacle_to_planes,
     PERMUTED: find_obstacle_to_permutes,
     OCTETS: find_obstacle_to_octets,
+    PIECES: find_obstacle_to_pieces,
     CODED: find_obstacle_to_codes,
     WORD_NODES: find_obstacle_to_words,
     PADDED: find_obstacle_to_complete,

@@ -1,7 +1,8 @@
 """How often operations are done at many points of spaces at once.
 
 takes: points, each with the size of a batch; gives: tables of points; operations with their counts,
-of walks by bit planes, permutes and octets. Those of walks hop by hop are counted by `hop_walks`.
+of walks by bit planes, permutes, octets and pieces. Those of walks hop by hop are counted by
+`hop_walks`.
 
 Spaces have thousands of points, which differ in few ways: what some have in common is found once
 for all models of a kind, so that a model is counted by numpy.
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..forest import Array
-from ..layouts import BIT_PLANES, OCTETS, PERMUTED
+from ..layouts import BIT_PLANES, OCTETS, PERMUTED, PIECES
 from .space import Point
 from .workload import LINE_BYTES, Workload
 
@@ -32,6 +33,10 @@ looks up."""
 
 OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
 """Trees that a row walks through at once, levels of their tiles, and bytes of a slot, about."""
+
+PIECE_LEVELS, LINE_LEVELS, PIECE_BYTES = 3.75, 3.0, 5.35
+"""Levels of a tree that a step through pieces decides where a walk goes on, which is mostly the
+larger side, and where it may go; bytes of a node, leaves included."""
 
 OBLIVIOUS_LEAVES = 0.5
 """What a leaf takes of the time of others where several trees are added before a sum is stored."""
@@ -202,3 +207,16 @@ def count_octets(table: PointTable, work: Workload) -> Iterator[Operation]:
         far = work.count_far_nodes(capacity, 1, size, work.code_bytes)
         yield table.name(f"wait {level} {where}", far / OCTET_LEVELS)
     yield from count_coding(table, work)
+
+
+def count_pieces(table: PointTable, work: Workload) -> Iterator[Operation]:
+    """Walks end one by one; those of other trees go on, and wait for memory together."""
+    steps = work.count_hops(1, PIECE_LEVELS)
+    yield table.name(f"walk {PIECES}", steps)
+    held = 64 if work.target.has("avx512f") else 32 if work.target.has("avx2") else 0
+    if work.forest.n_features > held:  # columns of a row that registers hold
+        yield table.name(f"walk {PIECES} loads", steps)
+    yield from table.count_leaves(work, Ways([PIECES], table.alike.of))
+    for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
+        far = work.count_far_nodes(capacity, 1, PIECE_BYTES, work.row_bytes)
+        yield table.name(f"wait {level} {PIECES}", far / LINE_LEVELS)

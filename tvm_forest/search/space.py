@@ -68,7 +68,8 @@ class Point(NamedTuple):
         layout: argument of `represent_as`.
         block: rows of a block; 0 for the whole batch.
         order: what the innermost loop runs over, "trees" or "rows".
-        walks: walks that advance together, or "gather", "permute", "bits" or "octets" for vectors.
+        walks: walks that advance together, or "gather", "permute", "bits", "octets" or
+            "pieces" for vectors.
         hops: "loop", "depth" for straight lines, or "peel".
         cache: "stream" if the next tree is fetched as a whole, else "".
         parallel: whether blocks of rows, or rows, run on all cores.

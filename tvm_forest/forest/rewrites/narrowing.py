@@ -9,20 +9,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from .. import Forest
+from .. import Array, Forest
 
 
 def narrow_thresholds(forest: Forest) -> Forest:
-    """Round float64 thresholds to float32 where rows are float32; no row goes another way.
+    """Round float64 thresholds to float32 where rows are float32; no row goes another way."""
+    threshold = round_thresholds(forest)
+    return forest if threshold is forest.threshold else replace(forest, threshold=threshold)
+
+
+def round_thresholds(forest: Forest) -> Array:
+    """Return the thresholds of the nodes, as `narrow_thresholds` rounds them.
 
     A number of float32 is `<=` a threshold if it is `<=` the largest float32 that is not above the
     threshold, and `<` one if it is `<` the smallest that is not below.
     """
     if forest.row_dtype != "float32" or forest.threshold.dtype == np.float32:
-        return forest
+        return forest.threshold
     down = forest.comparison == "<="
     with np.errstate(over="ignore", under="ignore"):
         near = forest.threshold.astype(np.float32)
         beyond = near > forest.threshold if down else near < forest.threshold
         moved = np.nextafter(near, np.float32(-np.inf if down else np.inf))
-    return replace(forest, threshold=np.where(beyond, moved, near))
+    return np.where(beyond, moved, near)

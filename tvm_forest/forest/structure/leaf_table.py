@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 SHIFT = np.uint64(29)
 
+TABLES, TABLE_BITS = 3, 20
+"""Tables in which keys are looked for, and bits of the number of a slot: a table that the caches
+hold."""
+
 
 class LeafTable(NamedTuple):
     """The values of leaves, apart from the trees.
@@ -56,10 +60,33 @@ def find_distinct(values: Array) -> tuple[Array, Array]:
     keys = ((words ^ (words >> SHIFT)) * make_multipliers(bits.shape[1])).sum(
         axis=1, dtype=np.uint64
     )
-    _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
+    first, kind = _find_distinct_keys(keys)
     if not np.array_equal(bits[first][kind], bits):
         _, first, kind = np.unique(bits, axis=0, return_index=True, return_inverse=True)
     return first, kind.ravel()
+
+
+def _find_distinct_keys(keys: Array) -> tuple[Array, Array]:
+    """Find the keys that differ: the first of each kind, and the kind of each.
+
+    Of the keys that some bits lead to a slot of a table the first one has it, and all that equal it
+    are known. The others fall on slots of the next table, by further bits; those of too many kinds
+    are sorted at last.
+    """
+    kind, unknown, firsts, count = np.empty(len(keys), np.int64), np.arange(len(keys)), [], 0
+    bits = min(TABLE_BITS, len(keys).bit_length())
+    for table in range(TABLES):
+        slot = keys[unknown] << np.uint64(bits * table) >> np.uint64(64 - bits)
+        owner = np.full(1 << bits, -1)
+        owner[slot[::-1]] = unknown[::-1]
+        is_known, has_owner = keys[owner[slot]] == keys[unknown], owner >= 0
+        number = count + np.cumsum(has_owner) - 1
+        kind[unknown[is_known]] = number[slot[is_known]]
+        firsts.append(owner[has_owner])
+        count, unknown = count + len(firsts[-1]), unknown[~is_known]
+    _, first, rest = np.unique(keys[unknown], return_index=True, return_inverse=True)
+    kind[unknown] = count + rest
+    return np.concatenate([*firsts, unknown[first]]), kind
 
 
 def make_multipliers(count: int) -> Array:

@@ -16,6 +16,7 @@ from ...layouts import (
     OCTETS,
     PADDED,
     PERMUTED,
+    PIECES,
     TRANSPOSED,
     WORD_NODES,
 )
@@ -111,6 +112,9 @@ def _list_far_walks() -> Iterator[Cell]:
         yield Cell(shape, point._replace(tile=4))
     tall = [walk_point(WORD_NODES, 1, "rows", "gather"), walk_point(ANY_FOREST, 8, "rows", 16)]
     yield from (Cell(TALL, point._replace(block=TALL_BLOCK), TALL_BLOCK) for point in tall)
+    pieces = Point(1, PIECES, 0, "trees", "pieces")
+    for shape in (SMALL, TALL, TALL._replace(features=80), TALL_VECTORS):
+        yield Cell(shape, pieces, ROWS)
     for shape in (THIRD, TALL):
         words = [walk_point(WORD_NODES, 1, "rows", x) for x in (8, "gather")]
         yield from (Cell(shape, point._replace(cache="stream")) for point in words)

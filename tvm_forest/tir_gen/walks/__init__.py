@@ -14,6 +14,7 @@ from .hops import HopWalker
 from .lanes import LaneWalker
 from .octets import OctetWalker
 from .permutes import PermuteWalker
+from .pieces import PieceWalker
 from .walker import Walker
 
 WALKERS: dict[str | None, type[Walker]] = {
@@ -22,6 +23,7 @@ WALKERS: dict[str | None, type[Walker]] = {
     "bits": BitWalker,
     "permute": PermuteWalker,
     "octets": OctetWalker,
+    "pieces": PieceWalker,
 }
 """By what `simdize` says of a leaf loop, None where there is no such directive."""
 
@@ -30,6 +32,7 @@ BY_LAYOUT = {
     "bits": ("bits",),
     "permute": ("permute",),
     "octets": ("octets",),
+    "pieces": ("pieces",),
 }
 """What `simdize` may say, by the `walks` of the layout."""
 

@@ -27,9 +27,9 @@ from ...schedule import Schedule
 from ...schedule_prims.walks import WalkForm
 from .. import ops
 from ..builder import Builder
-from ..ir import at_iteration, change_loop, guard, i64, mentions
+from ..ir import at_iteration, guard, i64
 from .octet_vectors import Tiers
-from .walker import Walker
+from .walker import Walker, keep_sum
 
 if TYPE_CHECKING:
     from ...layouts.octets import Octet, OctetsLayout
@@ -55,7 +55,7 @@ class OctetWalker(Walker):
         """Lower a leaf loop in groups of 8 trees, and one of what is left."""
         code, walk = Builder(), ops.find_walk(loop.body)
         assert walk is not None, "checked by LowerWalks"
-        loop, put_back = _keep_sum(code, loop)
+        loop, put_back = keep_sum(code, loop)
         extent = loop.extent.astype("int64")
         groups = tirx.floordiv(extent, i64(TREES))
         left = extent - groups * TREES
@@ -132,22 +132,3 @@ class _Line:
         call: Any = ops.find_walk(self._trees(number, 0))
         (octet,) = self._walker.open_trees(self._code, [call])
         return octet
-
-
-def _keep_sum(code: Builder, loop: tirx.For) -> tuple[tirx.For, Any]:
-    """Keep the sum of a row in a cell while trees are added.
-
-    Returns:
-        the loop, which adds to the cell, and what stores the cell where the loop did.
-    """
-    store = loop.body
-    is_sum = isinstance(store, tirx.BufferStore) and ops.is_call(store.value, ops.REDUCE)
-    if not is_sum or mentions(store.indices, {loop.loop_var}):
-        return loop, lambda: None
-    place = list(store.indices)
-    element = store.buffer[place]
-    cell = code.hold("sum", ops.begin_kept(element, store.value))
-    value = ops.add_to_kept(cell, store.value)
-    body = tirx.BufferStore(cell.source, value, list(cell.indices))
-    total = ops.end_kept(element, cell, store.value)
-    return change_loop(loop, body=body), lambda: code.store(store.buffer, total, place)

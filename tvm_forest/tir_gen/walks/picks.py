@@ -3,7 +3,7 @@
 takes: the dtype and width of a row, what the CPU can do; gives: the lines of a function.
 
 Values are gathered if LLVM calls the CPU's gather fast, otherwise loaded one by one. A narrow row
-is held in registers, from which one instruction picks all lanes.
+is held in registers, from each of which, or from two, one instruction picks all lanes.
 """
 
 from __future__ import annotations
@@ -65,29 +65,61 @@ def _loads(base: str, lanes: int) -> list[str]:
 
 
 def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) -> list[str] | None:
-    """Pick from one register or two that hold the row, if they do; its end is not read over."""
-    if count is None or count > 32 or lanes > 8:
+    """Pick from one register or two that hold the row, if they do."""
+    width, number = count_registers(count, abilities)
+    if not 0 < number <= width // 8 or lanes > 8:
         return None
-    if count <= 8 and "avx2" in abilities:
-        width, name, second = 8, "avx2.permps", ""
-    elif "avx512f" in abilities:
-        name = "avx512.vpermi2var.ps.512" if count > 16 else "avx512.permvar.sf.512"
-        width, second = 16, ", <16 x float> %b" if count > 16 else ""
-    else:
-        return None
+    loads = [line for k in range(number) for line in load_row(k, count or 0, width)]
+    return [*loads, *pick_from_registers(number, width, lanes)]
+
+
+def count_registers(count: int | None, abilities: frozenset[str]) -> tuple[int, int]:
+    """Return how many floats a register has that lanes can be picked from, and how many hold a row.
+
+    No register does where the CPU cannot pick lanes, or `count`, the features, is not known.
+    """
+    wide = "avx512f" in abilities and (count is None or count > 8 or "avx2" not in abilities)
+    width = 16 if wide else 8
+    can_pick = wide or "avx2" in abilities
+    return width, -(-count // width) if can_pick and count is not None else 0
+
+
+def load_row(place: int, count: int, width: int) -> list[str]:
+    """Load one of the registers that hold %row as %h0, %h1, ...; its end is not read over."""
+    load = _write_masked_load(f"%r{place}", min(count - place * width, width), width)
+    at = f"%r{place} = getelementptr float, ptr %row, i64 {place * width}"
+    return [at, f"%h{place} = call {load}"]
+
+
+def pick_from_registers(number: int, width: int, lanes: int) -> list[str]:
+    """Pick the lanes %feature of a row as %x, out of registers, see `load_row`; 4 at most."""
     widen = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
     cut = ", ".join(f"i32 {k}" for k in range(lanes))
     index, vector = f"<{lanes} x i32>", f"<{width} x float>"
-    lines = [f"%a = call {_write_masked_load('%row', min(count, width), width)}"]
-    if second:
-        lines.append(f"%rest = getelementptr float, ptr %row, i64 {width}")
-        lines.append(f"%b = call {_write_masked_load('%rest', count - width, width)}")
-    return [
-        *lines,
-        f"%wide = shufflevector {index} %feature, {index} poison, <{width} x i32> <{widen}>",
-        f"%all = call {vector} @llvm.x86.{name}({vector} %a, <{width} x i32> %wide{second})",
-        f"%x = shufflevector {vector} %all, {vector} poison, {index} <{cut}>",
-    ]
+    lines = [f"%wide = shufflevector {index} %feature, {index} poison, <{width} x i32> <{widen}>"]
+    each, places = width // 8, f"<{width} x i32> %wide"
+    for k in range(0, number, each):
+        first, *second = [f"{vector} %h{i}" for i in range(k, min(number, k + each))]
+        name = "avx512.vpermi2var.ps.512" if second else "avx512.permvar.sf.512"
+        call = f"call {vector} @llvm.x86.{name if width == 16 else 'avx2.permps'}"
+        lines.append(f"%g{k // each} = {call}({', '.join([first, places, *second])})")
+    lines += _choose(-(-number // each), width, (width * each).bit_length() - 1)
+    return [*lines, f"%x = shufflevector {vector} %all, {vector} poison, {index} <{cut}>"]
+
+
+def _choose(count: int, width: int, bit: int) -> list[str]:
+    """Set %all to those of %g0, %g1, ... that bits of %wide say, from one on."""
+    vector, places, zero = f"<{width} x float>", f"<{width} x i32>", "zeroinitializer"
+    lines, names = list[str](), [f"%g{k}" for k in range(count)]
+    while len(names) > 1:
+        lines.append(f"%s{bit} = shl {places} %wide, splat (i32 {31 - bit})")
+        lines.append(f"%m{bit} = icmp slt {places} %s{bit}, {zero}")
+        for k in range(0, len(names) - 1, 2):
+            chosen = f"{vector} {names[k + 1]}, {vector} {names[k]}"
+            lines.append(f"{names[k]}s = select <{width} x i1> %m{bit}, {chosen}")
+        pairs = [f"{name}s" for name in names[: len(names) & ~1 : 2]]
+        names, bit = pairs + names[len(names) & ~1 :], bit + 1
+    return [*lines, f"%all = bitcast {vector} {names[0]} to {vector}"]
 
 
 def _write_masked_load(pointer: str, count: int, width: int) -> str:

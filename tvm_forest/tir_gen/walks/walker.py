@@ -21,7 +21,7 @@ from ...schedule import Schedule
 from ...schedule_prims.walks import LANE_COUNTS, WalkForm
 from .. import ops
 from ..builder import Builder
-from ..ir import at_iteration, change_loop, find_all, i64, rewrite_loops, step_of
+from ..ir import at_iteration, change_loop, find_all, i64, mentions, rewrite_loops, step_of
 from .node_test import Comparer
 
 MAX_CLASS_LANES = 32
@@ -94,6 +94,25 @@ class Walker:
         if self.comparer.vectors is not None and not isinstance(body, tirx.BufferStore):
             body = rewrite_loops(body, _in_lanes)
         code.add(ops.replace_call(body, ops.WALKS, leaf))
+
+
+def keep_sum(code: Builder, loop: tirx.For) -> tuple[tirx.For, Any]:
+    """Keep the sum of a row in a cell while trees are added.
+
+    Returns:
+        the loop, which adds to the cell, and what stores the cell where the loop did.
+    """
+    store = loop.body
+    is_sum = isinstance(store, tirx.BufferStore) and ops.is_call(store.value, ops.REDUCE)
+    if not is_sum or mentions(store.indices, {loop.loop_var}):
+        return loop, lambda: None
+    place = list(store.indices)
+    element = store.buffer[place]
+    cell = code.hold("sum", ops.begin_kept(element, store.value))
+    value = ops.add_to_kept(cell, store.value)
+    body = tirx.BufferStore(cell.source, value, list(cell.indices))
+    total = ops.end_kept(element, cell, store.value)
+    return change_loop(loop, body=body), lambda: code.store(store.buffer, total, place)
 
 
 def leaf_of(access: Any, call: Any, node: Any) -> Any:

@@ -1,0 +1,169 @@
+"""The layout of pieces: parts of trees of up to 7 tests, each in one line of the cache.
+
+takes: Forest; gives: PiecesLayout and its arrays.
+
+A walk through a forest that no cache holds waits for one line of memory at each step. So a step
+decides as much as a line of 64 bytes has room for:
+
+    bytes 0 ... 27    28 ... 29    30       31      32 ... 38    39    40 ... 63
+    thresholds        code         sides    base    features     0     exits
+
+That is 7 thresholds of float32, 7 features of a byte, bit i of `sides` if a missing value goes to
+the left at test i, and 8 exits of 3 bytes. An exit with bit 23 is a leaf, and the rest of it the
+number of the leaf's value: of most models there are far fewer distinct values than leaves. Other
+exits lead to a piece, 4 times its line and its place in this line, counted from `base`, in units
+of `UNIT` lines.
+
+A piece begins with its root and takes in the node with the largest subtree, again and again, so its
+shape is any one. Small pieces share a line, see `shapes`: its `code` says of which shapes the
+pieces of a line are. All tests of a line are compared at once; `shapes` has a row for each piece of
+a code, which leads from the outcome, a number below 128, to the exit in `ends`.
+
+Trees lie in groups of 16, and those of a group level by level. Thresholds of float64 are
+narrowed, which needs rows of float32. Walks are in `tir_gen/walks/pieces.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...forest import Array, Forest
+from .. import tir
+from ..linked_nodes import any_default_left
+from ..protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
+from ..sparse import SparseLayout
+from . import shapes
+from .lines import (
+    GROUP,
+    LEAF_BIT,
+    LINE,
+    MAX_FEATURES,
+    MAX_GROUP_NODES,
+    MAX_NODES,
+    MAX_VALUES,
+    PLACE_BITS,
+    SPARE_EXITS,
+    join_bytes,
+)
+from .packing import Nodes, count_values, lay_out_group, number_values
+
+
+@dataclass(frozen=True)
+class PieceTree(NearTree):
+    """A tree: `tir_gen/walks/pieces.py` asks it for addresses and for leaves.
+
+    Attributes:
+        layout: the layout.
+        buffers: its buffers by name.
+        tree: number of the tree.
+    """
+
+    layout: PiecesLayout
+    buffers: Buffers
+    tree: Expr
+
+    @property
+    def root(self) -> Expr:
+        """The first piece, uint32: 4 times its line, and its place."""
+        return self.load("roots", self.tree)
+
+    def load(self, name: str, *place: Expr) -> Expr:
+        """Load an element of a buffer."""
+        return tir.BufferLoad(self.buffers[name], list(place))
+
+    def first(self, name: str) -> Expr:
+        """Load the first element of a buffer, whose address is asked for."""
+        return self.load(name, *(tir.i64(0) for _ in self.buffers[name].shape))
+
+    def leaf_value(self, number: Expr) -> Expr:
+        """The value of a leaf, by its number, int64."""
+        return self.load("leaf_value", number)
+
+    def leaf_id(self, exit: Expr) -> Expr:
+        """The number in the source model, by 8 times the line and the exit of it, int64."""
+        return self.load("leaf_id", exit)
+
+
+@register
+@dataclass(frozen=True)
+class PiecesLayout(Layout):
+    """Lines of 7 tests and 8 exits, and distinct values of leaves.
+
+    Attributes:
+        dtype: of leaf values.
+        any_default_left: whether some node sends a missing value to the left.
+        has_bases: whether exits are not all counted from the first line.
+    """
+
+    name: ClassVar[str] = "pieces"
+    instead: ClassVar[str] = SparseLayout.name
+    walks: ClassVar[str] = "pieces"
+    only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
+    dtype: str
+    any_default_left: bool
+    has_bases: bool
+
+    @classmethod
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why not: what a line cannot hold."""
+        if forest.row_dtype != "float32":
+            return f"rows are {forest.row_dtype}, but a line holds float32 only"
+        trees, largest = forest.n_trees, int(np.diff(forest.tree_offset).max())
+        leaves = int(forest.is_leaf.sum())
+        counts = (
+            (forest.n_features, "features", MAX_FEATURES),
+            (largest, "nodes of the largest tree", MAX_GROUP_NODES),
+            (forest.n_nodes + SPARE_EXITS * trees, "nodes, with 40 for each tree,", MAX_NODES),
+            (count_values(forest) if leaves > MAX_VALUES else 0, "values of leaves", MAX_VALUES),
+        )
+        over = next((x for x in counts if x[0] > x[2]), None)
+        return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+        """Lay the forest out, see the module.
+
+        Raises:
+            BuildError: see `unfit`.
+        """
+        cls.check(forest)
+        nodes = Nodes.of(forest)
+        values = number_values(forest, nodes.pointer)
+        lines, ids, at, bases = list[Array](), list[Array](), 0, 0
+        size = min(GROUP, MAX_GROUP_NODES // int(np.diff(forest.tree_offset).max()))
+        for begin in range(0, forest.n_trees, size):
+            some, leaf_ids = lay_out_group(nodes, nodes.roots[begin : begin + size], at)
+            lines.append(some)
+            ids.append(leaf_ids)
+            at, bases = at + len(some), int(some["base"][0])
+        tables = shapes.tabulate()
+        arrays = {
+            "lines": np.concatenate(lines).view(np.uint8).reshape(-1, LINE.itemsize),
+            "roots": nodes.pointer[nodes.roots],
+            "ends": tables.ends.ravel(),
+            "shapes": tables.rows.ravel(),
+            "leaf_value": values,
+            "leaf_id": np.concatenate(ids),
+        }
+        facts = (str(values.dtype), any_default_left(forest), bases > 0)
+        return cls(read_specs(arrays), *facts), arrays
+
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
+        """Return access to a tree; a PieceTree."""
+        return PieceTree(self, buffers, tree)
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Show the fields of lines."""
+        lines = arrays["lines"].view(LINE)[:, 0]
+        exits = join_bytes(lines["exits"])
+        leaf = exits >> LEAF_BIT > 0
+        columns: Columns = {
+            name: lines[name] for name in ("code", "sides", "base", "threshold", "feature")
+        }
+        columns["line"] = np.ma.array(exits >> PLACE_BITS, mask=leaf)
+        columns["value"] = np.ma.array(exits & (1 << LEAF_BIT) - 1, mask=~leaf)
+        return {"lines": columns}

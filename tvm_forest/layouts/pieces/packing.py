@@ -1,0 +1,223 @@
+"""How a forest becomes lines.
+
+takes: Forest; gives: lines, and where trees and leaves are in them, by numpy alone.
+
+Nothing is done node by node: the pieces that begin on a level of some trees are cut off together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from ...forest import Array, Forest
+from ...forest.rewrites.narrowing import round_thresholds
+from ...forest.structure.edges import list_levels
+from ...forest.structure.leaf_table import find_distinct
+from . import shapes
+from .lines import EXITS, LEAF_BIT, LINE, MAX_REACH, PLACE_BITS, UNIT, UNIT_BITS, split_bytes
+
+
+class Nodes(NamedTuple):
+    """What packing asks of nodes, those of all trees; (N,) each.
+
+    A tree of one leaf has one node more, a root whose children are both this leaf.
+
+    Attributes:
+        left, right: int32, children; a leaf has itself for both.
+        is_leaf: bool.
+        weight: int32, inner nodes of the subtree.
+        threshold: float32.
+        feature: uint8.
+        side: bool, whether a missing value goes to the left.
+        id: int32, number in the source model.
+        pointer: uint32, what leads to a leaf, or to the piece that begins with the node.
+        roots: int64 (T,).
+    """
+
+    left: Array
+    right: Array
+    is_leaf: Array
+    weight: Array
+    threshold: Array
+    feature: Array
+    side: Array
+    id: Array
+    pointer: Array
+    roots: Array
+
+    @classmethod
+    def of(cls, forest: Forest) -> Nodes:
+        """Return those of a forest."""
+        inner, roots = ~forest.is_leaf, forest.tree_offset[:-1].copy()
+        alone = np.flatnonzero(forest.is_leaf[roots])
+        leaves, places = roots[alone], forest.n_nodes + np.arange(len(alone))
+        roots[alone] = places
+        weight = np.zeros(forest.n_nodes, np.int32)
+        for node, left, right in reversed(list_levels(forest)):
+            weight[node] = 1 + weight[left] + weight[right]
+        threshold = np.where(inner, round_thresholds(forest), 0)
+        stay, base = np.arange(forest.n_nodes, dtype=np.int32), forest.tree_offset[forest.node_tree]
+        first, second = (
+            np.where(inner, base.astype(np.int32) + x.astype(np.int32), stay)
+            for x in (forest.left, forest.right)
+        )
+        left, right = (np.append(x, leaves.astype(np.int32)) for x in (first, second))
+
+        def append(values: Array, dtype: type, more: int = 0) -> Array:
+            return np.append(values.astype(dtype), np.full(len(alone), more, dtype))
+
+        return cls(
+            left,
+            right,
+            append(forest.is_leaf, np.bool_),
+            append(weight, np.int32, 1),
+            append(threshold, np.float32),
+            append(np.where(inner, forest.feature, 0), np.uint8),
+            append(forest.default_left & inner, np.bool_),
+            append(forest.node_id, np.int32),
+            append(np.zeros(forest.n_nodes), np.uint32),
+            roots,
+        )
+
+
+def count_values(forest: Forest) -> int:
+    """Count the distinct values of leaves."""
+    return len(find_distinct(np.ascontiguousarray(forest.leaf_value[forest.is_leaf]))[0])
+
+
+def number_values(forest: Forest, pointer: Array) -> Array:
+    """Return the distinct values of leaves, whose numbers become the pointers of the leaves."""
+    values = np.ascontiguousarray(forest.leaf_value[forest.is_leaf])
+    first, kind = find_distinct(values)
+    pointer[: forest.n_nodes][forest.is_leaf] = kind.astype(np.uint32) | 1 << LEAF_BIT
+    return values[first, 0]
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Pieces, cut off trees.
+
+    Attributes:
+        tests: int32 (P, 7), nodes in the order in which they were taken in.
+        exits: int32 (P, 8), nodes that are left, by number.
+        order: int32 (P,), see `shapes`.
+        count: int8 (P,), tests that there are.
+    """
+
+    tests: Array
+    exits: Array
+    order: Array
+    count: Array
+
+
+def _cut_pieces(nodes: Nodes, roots: Array) -> _Pieces:
+    """Cut trees into pieces, level by level."""
+    levels = list[_Pieces]()
+    while roots.size:
+        levels.append(_cut_level(nodes, roots))
+        pieces = levels[-1]
+        is_exit = np.arange(EXITS) <= pieces.count[:, None]
+        roots = pieces.exits[is_exit]
+        roots = roots[~nodes.is_leaf[roots]]
+    joined = (np.concatenate([getattr(x, field.name) for x in levels]) for field in fields(_Pieces))
+    return _Pieces(*joined)
+
+
+def _cut_level(nodes: Nodes, roots: Array) -> _Pieces:
+    """Cut off the pieces that begin with some nodes.
+
+    A leaf has no weight, and itself for children: where only leaves are left, the first exit takes
+    itself in, and the exits that this adds do not count.
+    """
+    size, column = len(roots), np.arange(len(roots), dtype=np.int32)
+    exits, weight = np.zeros((2, EXITS, size), np.int32)
+    tests = np.empty((shapes.TESTS, size), np.int32)
+    order, count = np.zeros(size, np.int32), np.zeros(size, np.int8)
+    exits[0], weight[0] = roots, nodes.weight[roots]
+    for n in range(shapes.TESTS):
+        number = weight[: n + 1].argmax(axis=0).astype(np.int32)
+        at = number * size + column
+        taken = exits.ravel()[at]
+        left, right = nodes.left[taken], nodes.right[taken]
+        tests[n], exits.ravel()[at], exits[n + 1] = taken, left, right
+        weight.ravel()[at], weight[n + 1] = nodes.weight[left], nodes.weight[right]
+        order += number * shapes.ORDERS[n]
+        count += ~nodes.is_leaf[taken]
+    return _Pieces(tests.T, exits.T, order, count)
+
+
+def lay_out_group(nodes: Nodes, roots: Array, at: int) -> tuple[Array, Array]:
+    """Lay the pieces of some trees out, the first in line `at`, and note where they are.
+
+    Returns:
+        LINE (L,), and the number of the leaf at each exit, int32 (8 L,).
+    """
+    pieces = _cut_pieces(nodes, roots)
+    members = _fill_lines(pieces.count)
+    count = 1 + max(int(x.line[-1]) for x in members)
+    base = at >> UNIT_BITS if at + count > MAX_REACH else 0
+    lines, exits = np.zeros(count, LINE), np.zeros((count, EXITS), np.uint32)
+    leaf_ids = np.zeros((count, EXITS), np.int32)
+    lines["base"] = base
+    for each in members:
+        where = (at - base * UNIT + each.line).astype(np.uint32) << PLACE_BITS | each.place
+        nodes.pointer[pieces.tests[each.piece, 0]] = where
+    first_code = shapes.tabulate().first_code
+    for each in members:
+        kind, line = shapes.grow(each.size - 1), slice(each.line[0], each.line[-1] + 1)
+        order = pieces.order[each.piece] % len(kind.shape)
+        tests = np.take_along_axis(pieces.tests[each.piece], kind.tests[order], axis=1)
+        leads = np.take_along_axis(pieces.exits[each.piece], kind.exits[order], axis=1)
+        first, end = each.begin, each.begin + each.size
+        lines["threshold"][line, first : end - 1] = nodes.threshold[tests]
+        lines["feature"][line, first : end - 1] = nodes.feature[tests]
+        sides = np.packbits(nodes.side[tests], axis=1, bitorder="little")[:, 0]
+        lines["sides"][line] |= sides << first
+        code = each.radix * kind.shape[order] + (0 if each.place else first_code[each.filling])
+        lines["code"][line] += code.astype(np.uint16)
+        exits[line, first:end] = nodes.pointer[leads]
+        leaf_ids[line, first:end] = nodes.id[leads]
+    lines["exits"] = split_bytes(exits)
+    nodes.pointer[roots] += base << UNIT_BITS + PLACE_BITS
+    return lines, leaf_ids.ravel()
+
+
+class _Members(NamedTuple):
+    """Pieces that have one place in lines of one filling.
+
+    Attributes:
+        filling: of the lines.
+        place: in a line.
+        size: exits of each.
+        begin: the first exit, and test, of theirs.
+        radix: what a shape counts in the code of a line.
+        piece: int64 (K,), the pieces.
+        line: int64 (K,), their lines, which follow each other.
+    """
+
+    filling: tuple[int, ...]
+    place: int
+    size: int
+    begin: int
+    radix: int
+    piece: Array
+    line: Array
+
+
+def _fill_lines(count: Array) -> list[_Members]:
+    """Distribute pieces of so many tests among lines."""
+    left = {size: np.flatnonzero(count == size - 1) for size in range(2, EXITS + 1)}
+    members, at = list[_Members](), 0
+    for filling in shapes.FILLINGS:
+        lines, begin, radix = -(-len(left[filling[0]]) // filling.count(filling[0])), 0, 1
+        for place, size in enumerate(filling):
+            some, left[size] = left[size][:lines], left[size][lines:]
+            if some.size:
+                line = at + np.arange(len(some))
+                members.append(_Members(filling, place, size, begin, radix, some, line))
+            begin, radix = begin + size, radix * len(shapes.grow(size - 1).ends)
+        at += lines
+    return members
