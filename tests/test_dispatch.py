@@ -28,8 +28,9 @@ from tvm_forest.schedule_prims.batches import (
 from tvm_forest.search import heuristic, layout_fit, workload
 from tvm_forest.search.space import make_lanes
 from tvm_forest.target import Target, cpu_vendor
+from tvm_forest.threads import FEW_ROWS
 
-SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 1000)
+SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, FEW_ROWS, FEW_ROWS + 1, 1000)
 FOREST = drawn_forest(26, 5, base=(0.1, 0.2), link="softmax", seed=6)
 START = tvm_forest.new_schedule(FOREST)
 BLOCKS = START.tile("batch", "b0", "b1", 16).reorder("b0", "class", "tree", "b1")
@@ -191,7 +192,7 @@ def short_and_long(rows: Any) -> tuple[Any, Any]:
         lambda rows: rows.view(np.recarray),
     ],
 )
-@pytest.mark.parametrize("size", [1, 5, 64, 65])
+@pytest.mark.parametrize("size", [1, 5, FEW_ROWS, FEW_ROWS + 1])
 def test_rows_of_any_form_go_the_short_way_or_the_long_one(change: Any, size: int) -> None:
     rows, margins = rows_and_margins()
     some = change(rows[:size])
@@ -396,9 +397,10 @@ def test_few_rows_of_other_dtypes_are_those_that_many_rows_are(
     values = [2**24 - 1, 2**24, 2**24 + 1, 0.1, np.float32(0.1), 0, -0.0, 1e300, np.nan, np.inf]
     with np.errstate(all="ignore"):
         rows = np.array(np.meshgrid(values, values), np.float64).reshape(2, -1).T.astype(given)
+    rows = np.tile(rows, (3, 1))
     with np.errstate(all="raise"):
         long = predictor.predict(rows)
-        few = [predictor.predict(rows[i : i + 1]) for i in range(len(rows))]
+        few = 3 * [predictor.predict(rows[i : i + 1]) for i in range(len(rows) // 3)]
     assert len(rows) not in predictor._small_batches.frames
     assert predictor._small_batches.values(rows) is None
     assert np.concatenate(few).tobytes() == long.tobytes()

@@ -23,6 +23,7 @@ from tvm_forest.errors import InputError
 from tvm_forest.predictor.few_rows import builtin
 from tvm_forest.predictor.few_rows.small_batches import squeeze
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.threads import FEW_ROWS
 
 MAPS = Path("/proc/self/maps")
 FOREST = drawn_forest(12, 4, base=[0.1, 0.2], link="softmax", seed=3)
@@ -78,8 +79,8 @@ def draw_rows(forest: Any, dtype: Any) -> Any:
 @pytest.mark.parametrize("name", FORESTS)
 def test_few_rows_give_the_bits_shapes_and_dtypes_of_other_calls(name: str, dtype: Any) -> None:
     predictor = build(FORESTS[name])
-    functions, rows = builtins(predictor), draw_rows(predictor.forest, dtype)
-    for count in (1, 2, 3, 7, 8, 31, 64, 65):
+    functions, rows = builtins(predictor), np.tile(draw_rows(predictor.forest, dtype), (8, 1))
+    for count in (1, 2, 3, 7, 8, 31, 64, 65, FEW_ROWS, FEW_ROWS + 1):
         some = rows[-count:]
         wanted = [squeeze(x).copy() for x in predictor._functions.compute_sums(some, 1)]
         for call, array in zip(functions, wanted, strict=True):
@@ -113,7 +114,7 @@ ODD = {
     **{kind: np.empty((3, 4), kind) for kind in ("O", "U1", "f4,f4", "V4")},
     **{"a subclass": PLAIN.view(Subclass), "masked": np.ma.ones((3, 4))},
     **{"no rows": PLAIN[:0], "a vector": PLAIN[0], "no dimension": np.array(1.0), "3": PLAIN[None]},
-    **{"narrow": np.ones((3, 3)), "wide": np.ones((3, 5)), "many": np.ones((65, 4))},
+    **{"narrow": np.ones((3, 3)), "wide": np.ones((3, 5)), "many": np.ones((FEW_ROWS + 1, 4))},
     "unaligned": np.frombuffer(b"\0" * 17, np.uint8)[1:].view(np.float32).reshape(1, 4),
 }
 TAKEN = {*("turned", "in Fortran's order", "i8", "f2", "?", ">f4", ">f8", "g", "unaligned", "many")}

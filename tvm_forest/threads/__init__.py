@@ -16,7 +16,7 @@ MIN_STEPS_FOR_ALL_CORES = 85_000
 """Hops and leaves of a batch, all rows and trees together, from which all cores are used by
 default. 100 trees of depth 8 have 900 for each row, so that is 95 rows of them."""
 
-FEW_ROWS = 64
+FEW_ROWS = 256
 """Rows of a batch, at most, whose calls take a shorter way."""
 
 
