@@ -92,8 +92,7 @@ class LevelsLayout(Layout):
             (cls.widest_level(forest), "inner nodes on a level of a tree", MAX_INNER),
             (int(forest.leaf_counts.max(initial=0)), "leaves of a tree", MAX_BYTE),
         )
-        over = next((x for x in counts if x[0] > x[2]), None)
-        return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
+        return cls.find_excess(counts)
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:

@@ -103,8 +103,7 @@ class OctetsLayout(Layout):
             (depth, "levels of the deepest tree", MAX_DEPTH),
             (forest.n_trees << _round_depth(depth) + 1, "slots of complete trees", MAX_SLOTS),
         )
-        over = next((x for x in counts if x[0] > x[2]), None)
-        return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
+        return cls.find_excess(counts)
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:

@@ -223,6 +223,15 @@ class Layout(ABC):
         """
         return None
 
+    @staticmethod
+    def find_excess(counts: Sequence[tuple[int, str, int]]) -> str | None:
+        """Return which of some counts of what a model has is too high; None if all fit.
+
+        Args:
+            counts: how many there are, of what, and how many fit.
+        """
+        return next((f"{n} {what}, {most} fit" for n, what, most in counts if n > most), None)
+
     @classmethod
     def check(cls, forest: Forest) -> None:
         """Refuse a forest that the layout cannot hold.

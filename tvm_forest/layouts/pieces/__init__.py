@@ -120,8 +120,7 @@ class PiecesLayout(Layout):
             (forest.n_nodes + SPARE_EXITS * trees, "nodes, with 40 for each tree,", MAX_NODES),
             (count_values(forest) if leaves > MAX_VALUES else 0, "values of leaves", MAX_VALUES),
         )
-        over = next((x for x in counts if x[0] > x[2]), None)
-        return None if over is None else f"{over[0]} {over[1]}, {over[2]} fit"
+        return cls.find_excess(counts)
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
