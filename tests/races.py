@@ -10,6 +10,7 @@ which a condition chooses one thread or block.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import tvm
@@ -76,16 +77,24 @@ def _kernel_stores(kernel: tirx.For, around: tuple[tirx.For, ...]) -> Iterator[A
             continue  # of a variable that occurs nowhere, TVM has seen that it is 0
         own = cells | of_block if axis_tag(loop).startswith("block") else cells
         depending = _find_depending(loop, cells)
-        branches = find_all(kernel, tirx.IfThenElse, lambda x, d=depending: _chooses_one(x, d))
+        chosen = partial(_chooses_one, loop=loop, depending=depending)
+        branches = find_all(kernel, tirx.IfThenElse, chosen)
         alone = {store for branch in branches for store in find_stores(branch.then_case)}
         stores = (x for x in find_stores(kernel) if x.buffer not in own and x not in alone)
         yield from (x for x in stores if not mentions(x.indices, depending))
 
 
-def _chooses_one(branch: tirx.IfThenElse, depending: set[Any]) -> bool:
-    """Whether a condition holds for one iteration only."""
+def _chooses_one(branch: tirx.IfThenElse, loop: tirx.For, depending: set[Any]) -> bool:
+    """Whether a condition holds for one iteration only, such as the first or the last one."""
     for part in split_condition(branch.condition):
-        first = isinstance(part, tirx.LT) and isinstance(part.b, tirx.IntImm) and int(part.b) == 1
+        below = isinstance(part, tirx.LT)
+        first = below and _is_constant(part.b, 1)
         if (first or isinstance(part, tirx.EQ)) and mentions(part.a, depending):
             return True
+        if below and part.b.same_as(loop.loop_var) and _is_constant(loop.extent - part.a, 2):
+            return True
     return False
+
+
+def _is_constant(x: Any, value: int) -> bool:
+    return isinstance(x, tirx.IntImm) and int(x) == value

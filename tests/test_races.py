@@ -114,7 +114,11 @@ def test_a_race_is_found() -> None:
 
 
 @T.prim_func
-def stores_of_threads(a: T.Buffer((8, 4), "float32", align=4)):
+def stores_of_threads(
+    a: T.Buffer((8, 4), "float32", align=4),
+    last: T.Buffer((2, 8), "float32", align=4),
+    both: T.Buffer((2, 8), "float32", align=4),
+):
     for bx in T.thread_binding(8, thread="blockIdx.x"):
         for ty in T.thread_binding(2, thread="threadIdx.y"):
             for tx in T.thread_binding(4, thread="threadIdx.x"):
@@ -124,8 +128,15 @@ def stores_of_threads(a: T.Buffer((8, 4), "float32", align=4)):
                     near[tx] = T.float32(1)
                 far[ty] = T.float32(1)
                 a[bx, tx] = near[tx]
+                if 2 < tx:
+                    last[ty, bx] = near[tx]
+                if 1 < tx:
+                    both[ty, bx] = near[tx]
 
 
 def test_a_race_of_threads_is_found() -> None:
-    """Threads share `far` along x and `a` along y; of `near`, each block has its own."""
-    assert find_kernel_races(stores_of_threads) == {"far", "a"}
+    """Threads share `far` along x and `a` along y; of `near`, each block has its own.
+
+    The last thread along x is alone where it stores to `last`; the last two store to `both`.
+    """
+    assert find_kernel_races(stores_of_threads) == {"far", "a", "both"}
