@@ -47,7 +47,11 @@ MAX_SLOTS_PER_NODE = 32
 """Slots of complete trees for each node, above which nodes are linked instead."""
 
 RANKS = GpuPoint(256, 1, 1, True, True, True, 4, False, BANKED)
-"""The point of `gpu_shared_ranks` that was the fastest on an H200, or within 5 % of it."""
+"""The point of `gpu_shared_ranks` that is a default: on an H100 the fastest of 18 at 65,536 rows of
+three models, or within 8 % of it."""
+
+MANY_RANKS = RANKS._replace(rows_tb=512)
+"""The same for a million rows, where all processors have many blocks, and within 3 %."""
 
 MAX_COLUMNS_PER_TREE = 0.45
 """Above, others are faster: a rank takes what 9 hops take, and a walk by ranks saves 3 of 8."""
@@ -55,7 +59,7 @@ MAX_COLUMNS_PER_TREE = 0.45
 MIN_RANKED_ROWS = 65_536
 """Rows of a batch from which it is a default: all processors have a block, most have two."""
 
-MAX_TREE_BYTES = 16 << 10
+MAX_TREE_BYTES = 8 << 10
 """Bytes of the trees that its blocks copy at a time, at most; a third of the memory that there is
 if that is less."""
 
@@ -74,7 +78,8 @@ def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
         costs = {x: silvanforge.estimate_cycles(x, problem) for x in list_points(work, problem)}
         least = min(costs, key=costs.__getitem__)
         if batch >= MIN_RANKED_ROWS and _holds_ranks(work, problem):
-            chosen[batch] = last = RANKS
+            is_many = batch > MIN_RANKED_ROWS and fits_ranks(MANY_RANKS, problem)
+            chosen[batch] = last = MANY_RANKS if is_many else RANKS
         elif costs.get(last, float("inf")) > ALIKE * costs[least]:
             chosen[batch], last = least, least
     return arrange_by_batch({batch: _write(work, point) for batch, point in chosen.items()})
