@@ -17,6 +17,7 @@ from ..errors import BuildError
 from ..forest import Array
 from ..process.locks import make_lock
 from .executor import BoundPlan, Executor
+from .model_array import ModelArray
 from .plan import Plan
 from .staging import run_on_host
 
@@ -36,16 +37,6 @@ class Backend(NamedTuple):
 
     open: Callable[[], Any]
     translate: Callable[[str, str, int | None], bytes]
-
-
-class ModelArray(NamedTuple):
-    """An array of the model, on the host; executors copy it to the GPU once."""
-
-    array: Array
-
-    def numpy(self) -> Array:
-        """Return the array."""
-        return self.array
 
 
 @dataclass

@@ -30,7 +30,7 @@ from ...errors import BuildError
 from ...forest import Array
 from ...late import import_late
 from ...process.locks import holds_off_forks
-from ...runtime.loading import LinkedLibrary
+from ...runtime.linked import LinkedLibrary
 from ...threads.pool import POOL
 from ..functions import Functions
 
