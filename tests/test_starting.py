@@ -19,7 +19,7 @@ from tvm_forest.forest.fields import to_fields
 from tvm_forest.late import import_late
 from tvm_forest.predictor import compiling, saving
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.runtime import loading
+from tvm_forest.runtime import linked, loading
 from tvm_forest.search import machines
 from tvm_forest.target import cpu_name
 from tvm_forest.targets import cpu, stored_code
@@ -196,7 +196,7 @@ def test_a_second_process_builds_without_the_compiler(
 def test_a_predictor_of_the_cache_is_like_one_that_was_compiled(cache: str) -> None:
     first = tvm_forest.build(FORESTS["classes"])
     again = tvm_forest.build(FORESTS["classes"])
-    assert type(again.library) is loading.LinkedLibrary
+    assert type(again.library) is linked.LinkedLibrary
     assert again.schedules == first.schedules and again.schedule == first.schedule
     assert again.signature == first.signature and repr(again) == repr(first)
     assert again.target == first.target and again.n_jobs == first.n_jobs

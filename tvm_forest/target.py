@@ -10,11 +10,12 @@ import itertools
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from .cores import available_cores
 from .errors import InputError
+from .values import dataclass
 
 GPUS = ("simt", "cuda", "rocm", "opencl")
 KINDS = ("llvm", *GPUS)

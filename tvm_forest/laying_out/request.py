@@ -6,7 +6,7 @@ the code in the cache does not import it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..contributions import ContributionTables
 from ..forest import Forest
@@ -17,6 +17,7 @@ from ..schedule import Schedule
 from ..schedule_prims.batches import Edited, Schedules, arrange_by_batch
 from ..schedule_prims.fitting import check_additions, check_device, check_exact, check_fit
 from ..target import Target
+from ..values import dataclass
 
 
 @dataclass(frozen=True, eq=False)

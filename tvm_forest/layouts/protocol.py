@@ -17,13 +17,13 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
+from ..values import dataclass
 
 if TYPE_CHECKING:
     from tvm import tirx

@@ -21,11 +21,13 @@ iteration is the sum of the values of the loops over rows around it: b0 = 64, b1
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from ..values import dataclass
 
 Kind = Literal["batch", "class", "tree"]
 OUTPUT_KINDS: tuple[Kind, ...] = ("batch", "class")

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import ScheduleError
@@ -26,6 +25,7 @@ from ..layouts import CODED, SIMDIZED, SIMDIZED_TREES, TILED, TRANSPOSED, WORD_N
 from ..process.locks import cached_property
 from ..schedule import Schedule
 from ..schedule_prims.walks import LANE_COUNTS
+from ..values import dataclass
 from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .workload import Workload
 

@@ -5,10 +5,11 @@ takes: numbers; gives: Settings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from ..errors import InputError
+from ..values import dataclass
 
 MEGABYTE = 1 << 20
 

@@ -6,10 +6,11 @@ takes: facts about the source library and the model; gives: InputMeaning.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...process.locks import cached_property
+from ...values import dataclass
 from ..encoder import Encoder
 from ..memberships import MembershipTable, SetCounts, count_sets, make_tables
 from ..rules import CategoryRule

@@ -15,13 +15,14 @@ import json
 import os
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ...errors import InputError
 from ...target import Target, cpu_name
+from ...values import dataclass
 
 VARIABLE = "TVM_FOREST_MACHINE"
 """Environment variable: the file of the user's own machine; "off" to use none."""
