@@ -41,10 +41,11 @@ from . import argument_parts
 
 if TYPE_CHECKING:
     from .. import compiler
-    from ..search import heuristic, workload
+    from ..search import heuristic, kept_choices, workload
 else:
     compiler = import_late("tvm_forest.compiler")
     heuristic = import_late("tvm_forest.search.heuristic")
+    kept_choices = import_late("tvm_forest.search.kept_choices")
     workload = import_late("tvm_forest.search.workload")
 
 LOG = logging.getLogger(__name__)
@@ -128,9 +129,12 @@ def _lay_out(request: BuildRequest, place: _Place | None) -> tuple[BuildRequest,
     Where code is kept, a model that is trained again shall have the schedules that are compiled.
     """
     if not request.schedules:
-        choose = heuristic.keep_or_choose if place else heuristic.default_schedules_for
         work = workload.Workload(request.forest, request.target)
-        request = request.with_schedules(choose(work))
+        if place is None:
+            schedules = heuristic.default_schedules_for(work)
+        else:
+            schedules = kept_choices.keep_or_choose(work, place.cache)
+        request = request.with_schedules(schedules)
     return request, lay_out(request)
 
 

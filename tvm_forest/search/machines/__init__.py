@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -174,7 +173,9 @@ def _temper(machine: Machine, machines: tuple[Machine, ...]) -> Machine:
     """Return a machine whose times and caches are halfway, by factors, to the medians of all."""
 
     def halfway(x: float, others: Iterable[float]) -> float:
-        return float((x * statistics.median(others)) ** 0.5)
+        known = sorted(others)
+        median = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
+        return float((x * median) ** 0.5)
 
     times = {
         name: halfway(x, (y.nanoseconds[name] for y in machines if name in y.nanoseconds))
