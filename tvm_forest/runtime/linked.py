@@ -120,7 +120,7 @@ class LinkedFunction:
     def __tvm_ffi_object__(self) -> tvm_ffi.Function:
         """Return the function of tvm_ffi, as which others take it for an argument."""
         if self._object is None:
-            address = ctypes.cast(self._code, ctypes.c_void_p).value
+            address = ctypes.cast(self._code, ctypes.c_void_p).value or 0
             make = tvm_ffi.Function.__from_extern_c__
             self._object = make(address, keep_alive_object=self._library)
         return self._object

@@ -88,7 +88,7 @@ def keep_or_choose(work: Workload, cache: CodeCache) -> dict[int, Schedule]:
     sizes.append(work.tests)
     key = digest("choices", digest_sources(), *_describe(space))
     known = _find(cache, key)
-    choices = next(filter(None, (kept.write(space, sizes) for kept in known)), None)
+    choices = next(filter(None, (kept.write(space, sizes) for kept in tuple(known))), None)
     if choices is None:
         choices = heuristic.choose(work)
         known.insert(0, Kept(sizes, {k: (x.point, x.shared) for k, x in choices.items()}))
