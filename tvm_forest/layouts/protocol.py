@@ -14,6 +14,7 @@ refuses, for all of them in one place, the forests that they do not hold.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -174,7 +175,7 @@ class TreeAccess(NearTree, Protocol):
         """Return the leaf's number in the source model, int32; needs the id buffers."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)  # as those that users derive from it
 class Layout(ABC):
     """How a model lies in memory, with the facts of it that decide the code but not the data.
 
