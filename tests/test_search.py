@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,12 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
+from tvm_forest.code_cache import CodeCache
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, recipes
-from tvm_forest.search import heuristic, silvanforge, strategies, workload
+from tvm_forest.search import heuristic, kept_choices, silvanforge, strategies, workload
 from tvm_forest.search.cost import Surrogate, estimate
 from tvm_forest.search.heuristic import find_spaces
+from tvm_forest.search.kept_choices import keep_or_choose
 from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
 from tvm_forest.search.space import BLOCKS, SMALL_BLOCK_BATCH, Point, Space
 from tvm_forest.search.strategies import (
@@ -78,45 +80,52 @@ def walk(strategy: str, where: Space, times: Times, most: int = 10**6, seed: int
 # -- models that are trained again ----------------------------------------------------------------
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CodeCache:
+    """An empty cache, in a process that knows of no model before."""
+    monkeypatch.setattr(kept_choices, "_known", {})
+    return CodeCache(tmp_path)
+
+
 def test_a_model_keeps_the_schedules_of_one_that_is_like_it(
-    monkeypatch: pytest.MonkeyPatch,
+    cache: CodeCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heuristic, "_kept", deque())
     work = Workload.of(MODEL, VBMI)
-    first = heuristic.keep_or_choose(work)
+    first = keep_or_choose(work, cache)
     assert first == heuristic.default_schedules(MODEL, VBMI)
     moved = replace(MODEL, threshold=MODEL.threshold * 2, leaf_value=MODEL.leaf_value + 1)
     others = (MANY_TREES, CLASSES, drawn_forest(20, 6), drawn_forest(20, 5, n_features=5))
-    with monkeypatch.context() as patched:
-        patched.setattr(heuristic, "price_spaces", None)
-        assert heuristic.keep_or_choose(Workload.of(moved, VBMI)) == first
+    for known in (kept_choices._known, {}):  # the second is another process
+        with monkeypatch.context() as patched:
+            patched.setattr(kept_choices, "_known", known)
+            patched.setattr(heuristic, "price_spaces", None)
+            assert keep_or_choose(Workload.of(moved, VBMI), cache) == first
     for forest, target in [*((x, VBMI) for x in others), (MODEL, OLD)]:
         chosen = heuristic.default_schedules(forest, target)
-        assert heuristic.keep_or_choose(Workload.of(forest, target)) == chosen
+        assert keep_or_choose(Workload.of(forest, target), cache) == chosen
 
 
 @pytest.mark.parametrize(("more", "kept"), [(1.09, 1), (1.12, 2)])
 def test_models_whose_sizes_are_a_tenth_apart_or_more_are_not_alike(
-    more: float, kept: int, monkeypatch: pytest.MonkeyPatch
+    more: float, kept: int, cache: CodeCache
 ) -> None:
-    monkeypatch.setattr(heuristic, "_kept", deque())
     works = [Workload.of(MODEL, VBMI) for _ in range(2)]
     vars(works[1])["hops"] = round(more * works[0].hops)
     for work in works:
-        heuristic.keep_or_choose(work)
-    assert len(heuristic._kept) == kept
+        keep_or_choose(work, cache)
+    (known,) = kept_choices._known.values()
+    assert len(known) == kept
 
 
 def test_schedules_are_chosen_where_a_directive_refuses_those_of_a_model_before(
-    monkeypatch: pytest.MonkeyPatch,
+    cache: CodeCache,
 ) -> None:
-    monkeypatch.setattr(heuristic, "_kept", deque())
-    first = heuristic.keep_or_choose(Workload.of(MODEL, VBMI))
-    choices = heuristic._kept[0].choices
-    refused = choices[1].point._replace(layout="of nobody")
-    choices[1] = choices[1]._replace(point=refused)
+    first = keep_or_choose(Workload.of(MODEL, VBMI), cache)
+    (known,) = kept_choices._known.values()
+    refused = known[0].points[1][0]._replace(layout="of nobody")
+    known[0].points[1] = (refused, False)
     assert space_of(MODEL, VBMI, 1).schedule(refused) is None
-    assert heuristic.keep_or_choose(Workload.of(MODEL, VBMI)) == first
+    assert keep_or_choose(Workload.of(MODEL, VBMI), cache) == first
 
 
 # -- the space of CPUs ----------------------------------------------------------------------------

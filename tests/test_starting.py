@@ -210,13 +210,13 @@ def test_default_schedules_of_another_machine_are_chosen_anew(
     monkeypatch.setenv(machines.VARIABLE, str(tmp_path / "machine.json"))
     tvm_forest.build(FORESTS["classes"])
     chosen = list[Any]()
-    choose = compiling.heuristic.keep_or_choose
+    choose = compiling.kept_choices.keep_or_choose
 
     def listen(*model: Any) -> Any:
         chosen.append(choose(*model))
         return chosen[-1]
 
-    monkeypatch.setattr(compiling.heuristic, "keep_or_choose", listen, raising=False)
+    monkeypatch.setattr(compiling.kept_choices, "keep_or_choose", listen, raising=False)
     tvm_forest.build(FORESTS["classes"])
     assert not chosen
     own = replace(machines.shipped_machines()[0], name=cpu_name())

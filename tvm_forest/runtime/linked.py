@@ -35,7 +35,7 @@ INTEGER = 1
 """The kind of an argument or a result that is an integer."""
 
 
-class _Value(ctypes.Structure):
+class _Argument(ctypes.Structure):
     """What functions take and give: TVMFFIAny."""
 
     _fields_ = (("kind", ctypes.c_int32), ("padding", ctypes.c_int32), ("value", ctypes.c_int64))
@@ -48,7 +48,11 @@ class _Version(ctypes.Structure):
 
 
 _CODE = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_Value), ctypes.c_int32, ctypes.POINTER(_Value)
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.POINTER(_Argument),
+    ctypes.c_int32,
+    ctypes.POINTER(_Argument),
 )
 
 
@@ -112,7 +116,7 @@ class LinkedFunction:
     def __call__(self, *arguments: Any) -> Any:
         """Call it."""
         if len(arguments) == 1 and type(arguments[0]) is int:
-            given, result = _Value(INTEGER, 0, arguments[0]), _Value()
+            given, result = _Argument(INTEGER, 0, arguments[0]), _Argument()
             self._code(None, ctypes.byref(given), 1, ctypes.byref(result))
             return result.value
         return (self._object or self.__tvm_ffi_object__())(*arguments)

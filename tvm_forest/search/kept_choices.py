@@ -55,7 +55,7 @@ class Choice(NamedTuple):
         return self.schedule
 
 
-class Kept(NamedTuple):
+class KeptChoice(NamedTuple):
     """What was chosen for a model.
 
     Attributes:
@@ -75,7 +75,7 @@ class Kept(NamedTuple):
         return choices if len(choices) == len(written) else None
 
 
-_known = dict[tuple[Path, str], list[Kept]]()
+_known = dict[tuple[Path, str], list[KeptChoice]]()
 """What was chosen, the latest first, by the folder of a cache and the key of facts."""
 
 
@@ -91,7 +91,7 @@ def keep_or_choose(work: Workload, cache: CodeCache) -> dict[int, Schedule]:
     choices = next(filter(None, (kept.write(space, sizes) for kept in tuple(known))), None)
     if choices is None:
         choices = heuristic.choose(work)
-        known.insert(0, Kept(sizes, {k: (x.point, x.shared) for k, x in choices.items()}))
+        known.insert(0, KeptChoice(sizes, {k: (x.point, x.shared) for k, x in choices.items()}))
         del known[MAX_KEPT:]
         cache.write(key, Archive({"kept": known}, {}))
     return arrange_by_batch({k: choice.write(work) for k, choice in choices.items()})
@@ -109,23 +109,25 @@ def _describe(space: Space) -> Iterator[str]:
     yield str(forest.threshold.dtype)
 
 
-def _find(cache: CodeCache, key: str) -> list[Kept]:
+def _find(cache: CodeCache, key: str) -> list[KeptChoice]:
     """Return what was chosen for models of the same facts, which the caller may add to."""
     place = (cache.folder, key)
     if place not in _known:
         entry = cache.read(key)
         while len(_known) >= MAX_KEYS:
             _known.pop(next(iter(_known)), None)
-        found = list[Kept]()
+        found = list[KeptChoice]()
         with contextlib.suppress(LookupError, TypeError, ValueError):
             found += _read({} if entry is None else entry.manifest)
         _known[place] = found
     return _known[place]
 
 
-def _read(manifest: dict[str, Any]) -> list[Kept]:
+def _read(manifest: dict[str, Any]) -> list[KeptChoice]:
     """Return what an entry of the cache says."""
     return [
-        Kept(sizes, {int(k): (Point(*point), shared) for k, (point, shared) in points.items()})
+        KeptChoice(
+            sizes, {int(k): (Point(*point), shared) for k, (point, shared) in points.items()}
+        )
         for sizes, points in manifest["kept"]
     ]
