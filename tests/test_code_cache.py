@@ -66,7 +66,7 @@ def model_file(folder: Path) -> Path:
 
 def numbers_of_files(folder: Path) -> dict[str, int]:
     """A file that is written anew gets another number."""
-    return {file.name: file.stat().st_ino for file in folder.iterdir()}
+    return {file.name: file.stat().st_ino for file in folder.glob("*.code")}
 
 
 def test_a_model_that_is_built_again_is_not_compiled_again(folder: Path) -> None:

@@ -104,6 +104,27 @@ assert np.array_equal(predictor.predict_margin(few), predictor._small_batches.ma
 assert "tvm" not in sys.modules
 """
 )
+UNWANTED = (
+    *("tvm", "tvm_ffi", "numpy.ma", "orjson", "importlib.metadata", "statistics"),
+    *(f"tvm_forest.{x}" for x in ("compiler", "search.heuristic", "search.cost")),
+    *("tvm_forest.gpu_runtime.library", "tvm_forest.gpu_runtime.driver"),
+)
+"""Modules that a process does without which finds the code of its model in the cache."""
+
+MOST_MODULES = 150
+"""Modules of this package that such a process imports."""
+
+RETRAINED = (
+    ALONE
+    + f"""
+folder = Path(sys.argv[1])
+predictor = tvm_forest.build(folder / "newer.ubj")
+check(predictor.predict_margin(np.load(folder / "rows.npy")), "newer", "predict_margin")
+assert not set({UNWANTED}) & set(sys.modules), set({UNWANTED}) & set(sys.modules)
+ours = [name for name in sys.modules if name.partition(".")[0] == "tvm_forest"]
+assert len(ours) <= {MOST_MODULES}, len(ours)
+"""
+)
 
 FORESTS = {
     "numerical": drawn_forest(12, 4, base=(0.1,), seed=1),
@@ -191,6 +212,23 @@ def test_a_second_process_builds_without_the_compiler(
             np.save(tmp_path / f"{name}.{way}.npy", getattr(predictor, way)(rows))
     np.save(tmp_path / "part.npy", predictor.rounds(2, 5).predict_margin(rows))
     run(BUILT, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_new_process_imports_little_for_a_model_of_a_known_kind(
+    tmp_path: Path, cache: str
+) -> None:
+    import xgboost
+
+    data = np.random.default_rng(0).normal(size=(99, 4)).astype(np.float32)
+    for name, scale in (("first", 1), ("newer", 2)):
+        trained = xgboost.train({"max_depth": 3}, xgboost.DMatrix(data, scale * data[:, 0]), 9)
+        trained.save_model(tmp_path / f"{name}.ubj")
+    tvm_forest.build(tmp_path / "first.ubj")
+    np.save(tmp_path / "rows.npy", data)
+    expected = tvm_forest.load(tmp_path / "newer.ubj").predict_reference(data)
+    np.save(tmp_path / "newer.predict_margin.npy", np.squeeze(expected))
+    run(RETRAINED, tmp_path)
 
 
 def test_a_predictor_of_the_cache_is_like_one_that_was_compiled(cache: str) -> None:

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
 from .forest import Forest
-from .forest.hits import find_peel_depths
-from .forest.profile import Profile, with_hits
 from .forest.rewrites.canonical_form import canonicalize
 from .late import import_late
 from .schedule_prims import Schedule
@@ -30,6 +28,9 @@ from .threads import check_n_jobs
 if TYPE_CHECKING:
     from . import compiler, frontends, verification
     from .compiler import Lowered
+    from .forest import hits
+    from .forest import profile as profiles
+    from .forest.profile import Profile
     from .predictor import building, saving
     from .predictor.live import pending
     from .predictor.predictor import Predictor
@@ -45,8 +46,10 @@ else:
     frontends = import_late("tvm_forest.frontends")
     gpu = import_late("tvm_forest.search.measuring.gpu")
     heuristic = import_late("tvm_forest.search.heuristic")
+    hits = import_late("tvm_forest.forest.hits")
     measuring = import_late("tvm_forest.search.measuring")
     pending = import_late("tvm_forest.predictor.live.pending")
+    profiles = import_late("tvm_forest.forest.profile")
     kept_records = import_late("tvm_forest.search.records")
     remote_machines = import_late("tvm_forest.search.measuring.remote")
     saving = import_late("tvm_forest.predictor.saving")
@@ -117,7 +120,7 @@ def profile(model: Any, rows: Any) -> Profile:
         InputError: rows of the wrong kind.
     """
     forest = _load_with_hits(model)
-    return Profile.of_leaves(forest, build(forest).apply(rows))
+    return profiles.Profile.of_leaves(forest, build(forest).apply(rows))
 
 
 def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> Forest:
@@ -149,14 +152,17 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
         ScheduleError, InputError: see `rewrite`.
     """
     forest = rewrite(model, schedule, profile)
-    depths = [forest.depths] if forest.hits is None else [forest.depths, find_peel_depths(forest)]
+    depths = (
+        [forest.depths] if forest.hits is None else [forest.depths, hits.find_peel_depths(forest)]
+    )
     rounds = (x.reshape(-1, forest.round_size).max(axis=1).tolist() for x in depths)
     return schedule.know_depths(*rounds)
 
 
 def _load_with_hits(model: Any, profile: Profile | None = None) -> Forest:
     """Load a model, and give it the hits of a profile if there is one."""
-    return with_hits(load(model), profile)
+    forest = load(model)
+    return forest if profile is None else profiles.with_hits(forest, profile)
 
 
 def lower(
