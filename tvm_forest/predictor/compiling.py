@@ -80,8 +80,9 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     if not missing:  # to lay the model out again takes no longer than to keep it
         LOG.info("%s: code is that of other models of its kind", ", ".join(request.outputs))
         return request, Compiled(code, laid_out.arguments, laid_out.columns)
-    compiled = compiler.compile_forest(request, laid_out._replace(functions=missing))
     symbols = {kinds[x.name]: x.name for x in missing if x.name in kinds}
+    about = str(symbols) if len(symbols) == len(missing) else ""
+    compiled = compiler.compile_forest(request, laid_out._replace(functions=missing), about=about)
     new = replace(compiled.code[0], kinds=symbols)
     compiled = compiled._replace(code=[*code, new], arguments=laid_out.arguments)
     if place is not None and new.key:
