@@ -16,11 +16,12 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.code_cache import CodeCache
+from tvm_forest.predictor import kept_choices
+from tvm_forest.predictor.kept_choices import keep_or_choose
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, recipes
-from tvm_forest.search import heuristic, kept_choices, silvanforge, strategies, workload
+from tvm_forest.search import heuristic, silvanforge, strategies, workload
 from tvm_forest.search.cost import Surrogate, estimate
 from tvm_forest.search.heuristic import find_spaces
-from tvm_forest.search.kept_choices import keep_or_choose
 from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
 from tvm_forest.search.space import BLOCKS, SMALL_BLOCK_BATCH, Point, Space
 from tvm_forest.search.strategies import (

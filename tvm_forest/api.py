@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
 from .forest import Forest
+from .forest.hits import find_peel_depths
 from .forest.rewrites.canonical_form import canonicalize
 from .late import import_late
 from .schedule_prims import Schedule
@@ -28,7 +29,6 @@ from .threads import check_n_jobs
 if TYPE_CHECKING:
     from . import compiler, frontends, verification
     from .compiler import Lowered
-    from .forest import hits
     from .forest import profile as profiles
     from .forest.profile import Profile
     from .predictor import building, saving
@@ -46,7 +46,6 @@ else:
     frontends = import_late("tvm_forest.frontends")
     gpu = import_late("tvm_forest.search.measuring.gpu")
     heuristic = import_late("tvm_forest.search.heuristic")
-    hits = import_late("tvm_forest.forest.hits")
     measuring = import_late("tvm_forest.search.measuring")
     pending = import_late("tvm_forest.predictor.live.pending")
     profiles = import_late("tvm_forest.forest.profile")
@@ -90,8 +89,7 @@ def hop_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
     It need not be one of `default_schedules`, which may walk in other ways.
 
     Args:
-        model: see `load`.
-        target: see `build`.
+        model, target: see `load` and `build`.
     """
     return heuristic.hop_schedule(load(model), parse_target(target))
 
@@ -100,8 +98,7 @@ def default_schedules(model: Any, target: TargetLike = "llvm") -> dict[int, Sche
     """Return what `build` uses if no schedule is given: schedules by the smallest batch of each.
 
     Args:
-        model: see `load`.
-        target: see `build`.
+        model, target: see `load` and `build`.
     """
     return heuristic.default_schedules(load(model), parse_target(target))
 
@@ -127,9 +124,8 @@ def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> F
     """Return the model as a schedule wants it: tiled, padded, sorted.
 
     Args:
-        model: see `load`.
+        model, profile: see `load` and `build`.
         schedule: made for this model.
-        profile: see `build`.
 
     Raises:
         ScheduleError: a rewrite needs a profile, or the schedule is of another model.
@@ -152,9 +148,7 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
         ScheduleError, InputError: see `rewrite`.
     """
     forest = rewrite(model, schedule, profile)
-    depths = (
-        [forest.depths] if forest.hits is None else [forest.depths, hits.find_peel_depths(forest)]
-    )
+    depths = [forest.depths] if forest.hits is None else [forest.depths, find_peel_depths(forest)]
     rounds = (x.reshape(-1, forest.round_size).max(axis=1).tolist() for x in depths)
     return schedule.know_depths(*rounds)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import Any
 
 import tvm
@@ -51,7 +50,7 @@ from .targets.machine_code import compile_module
 from .tir_gen import canonical, contributions
 from .tir_gen.attributes import read_model_facts
 from .tir_gen.walks import check_walks
-from .values import dataclass
+from .values import dataclass, field, replace
 
 LOG = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from ..errors import BuildError
 from ..forest import Array
 from ..process.locks import make_lock
+from . import ModelArray
 from .executor import BoundPlan, Executor
-from .model_array import ModelArray
 from .plan import Plan
 from .staging import run_on_host
 

@@ -41,11 +41,12 @@ from . import argument_parts
 
 if TYPE_CHECKING:
     from .. import compiler
-    from ..search import heuristic, kept_choices, workload
+    from ..search import heuristic, workload
+    from . import kept_choices
 else:
     compiler = import_late("tvm_forest.compiler")
     heuristic = import_late("tvm_forest.search.heuristic")
-    kept_choices = import_late("tvm_forest.search.kept_choices")
+    kept_choices = import_late("tvm_forest.predictor.kept_choices")
     workload = import_late("tvm_forest.search.workload")
 
 LOG = logging.getLogger(__name__)

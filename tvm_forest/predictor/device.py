@@ -11,10 +11,9 @@ import numpy as np
 
 from ..errors import InputError
 from ..forest import Array
-from ..gpu_runtime import dlpack
+from ..gpu_runtime import ModelArray, dlpack
 from ..gpu_runtime.arrays import DeviceArray
 from ..gpu_runtime.executor import Shapes
-from ..gpu_runtime.model_array import ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..runtime import Library

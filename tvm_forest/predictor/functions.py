@@ -18,7 +18,7 @@ import numpy as np
 
 from ..cores import available_cores
 from ..forest import Array
-from ..gpu_runtime.model_array import ModelArray
+from ..gpu_runtime import ModelArray
 from ..inputs import to_rows, writable_view
 from ..late import import_late
 from ..laying_out import CodeOf, Compiled

@@ -31,15 +31,15 @@ from .few_rows.small_batches import MARGIN, VALUE, SmallBatches, squeeze
 from .functions import Functions
 from .live import LiveMethods
 from .rounds import RoundCache, columns_of_rounds, read_range
+from .source_calls import PROBABILITIES, predict_as_source
 
 if TYPE_CHECKING:
     from .. import compiler
-    from . import exporting, saving, source_calls
+    from . import exporting, saving
 else:
     compiler = import_late("tvm_forest.compiler")
     exporting = import_late("tvm_forest.predictor.exporting")
     saving = import_late("tvm_forest.predictor.saving")  # which imports this module
-    source_calls = import_late("tvm_forest.predictor.source_calls")
 
 Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
@@ -131,8 +131,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         """
         if kind not in ("asm", "ll"):
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
-        now = self._present or self
-        library = now.library
+        library = (now := self._present or self).library
         if isinstance(library, LinkedLibrary):  # which is machine code alone
             library = compiler.compile_forest(now.request, anew=True).library
         return str(library.mod.inspect_source(kind))
@@ -213,7 +212,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         """
         if as_source:
             now = self._present or self
-            return source_calls.predict_as_source(now, rows, n_jobs, iteration_range, as_source)
+            return predict_as_source(now, rows, n_jobs, iteration_range, as_source)
         if iteration_range is None and not self._gives_labels:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
@@ -267,9 +266,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
                 "use predict or predict_margin"
             )
         if as_source:
-            return source_calls.predict_as_source(
-                now, rows, n_jobs, iteration_range, as_source, source_calls.PROBABILITIES
-            )
+            return predict_as_source(now, rows, n_jobs, iteration_range, as_source, PROBABILITIES)
         joined = now.forest.n_outputs == 1 or bool(now.forest.targets)  # of several columns
         value = now._sums(rows, n_jobs, iteration_range, on_host=joined)[1]
         return to_probabilities(now.forest, value)

@@ -22,11 +22,11 @@ from ..schedule_prims.batches import arrange_by_batch, select_schedule
 from ..target import Target
 from .cost import price, price_parts, price_spaces
 from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
-from .kept_choices import Choice
 from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .space import (
     MAX_STRAIGHT_HOPS,
     SHARED_BATCH,
+    Choice,
     Point,
     ProblemSize,
     Space,

@@ -297,3 +297,24 @@ def peel(sch: Schedule, shallowest: int, index: str) -> Schedule:
     """
     hops = min(1, shallowest) if sch.rewrites else min(2, shallowest)
     return sch.peel_walk(index, max(1, hops), check=hops == 0)
+
+
+class Choice(NamedTuple):
+    """What serves some batches.
+
+    Attributes:
+        point: where it is in the space; blocks are not parallel.
+        schedule: the schedule of the point, for one thread.
+        shared: whether it serves batches that are shared out among threads.
+    """
+
+    point: Point
+    schedule: Schedule
+    shared: bool
+
+    def write(self, work: Workload) -> Schedule:
+        """Return the schedule, with parallel rows if there are cores to share them."""
+        outer = self.schedule.nest.children[0]
+        if self.shared and work.target.cores > 1 and outer.kind == "batch":
+            return write_schedule(ProblemSize.of(work), self.point._replace(parallel=True))
+        return self.schedule

@@ -14,14 +14,13 @@ import functools
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ...errors import InputError
 from ...target import Target, cpu_name
-from ...values import dataclass
+from ...values import dataclass, replace
 
 VARIABLE = "TVM_FOREST_MACHINE"
 """Environment variable: the file of the user's own machine; "off" to use none."""

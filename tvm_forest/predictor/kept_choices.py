@@ -19,11 +19,11 @@ from ..code_cache import CodeCache, digest, digest_sources
 from ..late import import_late
 from ..schedule import Schedule
 from ..schedule_prims.batches import arrange_by_batch
-from .space import Point, ProblemSize, Space, write_schedule
-from .workload import Workload
+from ..search.space import Choice, Point, Space
+from ..search.workload import Workload
 
 if TYPE_CHECKING:
-    from . import heuristic
+    from ..search import heuristic
 else:
     heuristic = import_late("tvm_forest.search.heuristic")
 
@@ -32,27 +32,6 @@ LIKE = 1.1
 
 MAX_KEPT, MAX_KEYS = 8, 32
 """Choices that are kept of models whose facts are the same, and facts that a process knows."""
-
-
-class Choice(NamedTuple):
-    """What serves some batches.
-
-    Attributes:
-        point: where it is in the space; blocks are not parallel.
-        schedule: the schedule of the point, for one thread.
-        shared: whether it serves batches that are shared out among threads.
-    """
-
-    point: Point
-    schedule: Schedule
-    shared: bool
-
-    def write(self, work: Workload) -> Schedule:
-        """Return the schedule, with parallel rows if there are cores to share them."""
-        outer = self.schedule.nest.children[0]
-        if self.shared and work.target.cores > 1 and outer.kind == "batch":
-            return write_schedule(ProblemSize.of(work), self.point._replace(parallel=True))
-        return self.schedule
 
 
 class KeptChoice(NamedTuple):
