@@ -18,6 +18,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..internals.names import PACKED
 from ..late import import_late
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ else:
 
 NAMES = {"win32": "tvm_ffi.dll", "darwin": "libtvm_ffi.dylib"}
 """How its library is called; elsewhere it is "libtvm_ffi.so"."""
-
-SYMBOL = "__tvm_ffi_"
-"""How the symbols of functions begin that can be called."""
 
 INTEGER = 1
 """The kind of an argument or a result that is an integer."""
@@ -99,7 +97,7 @@ class LinkedLibrary:
         Raises:
             AttributeError: there is none of that name.
         """
-        return LinkedFunction(self, _CODE((f"{SYMBOL}{name}", self._loaded)))
+        return LinkedFunction(self, _CODE((f"{PACKED}{name}", self._loaded)))
 
 
 class LinkedFunction:
