@@ -388,6 +388,32 @@ def test_a_tvm_that_was_imported_before_an_upgrade_is_named_by_what_runs(
     stored_code.describe_machine.cache_clear()
 
 
+def test_a_note_says_what_the_sources_are_as_long_as_they_stay(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digest() -> str:
+        code_cache.digest_sources.cache_clear()
+        return code_cache.digest_sources()
+
+    right = digest()
+    folder.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(code_cache, "TICK_SECONDS", 1e12)  # as if they had just been written
+        assert digest() == right and not list(folder.iterdir())
+    assert digest() == right
+    (note,) = folder.glob("*.sources")
+    state, _, noted = note.read_text().partition(" ")
+    assert noted == right
+    note.write_text(f"{state} what it says")
+    assert digest() == "what it says"
+    for other in ("another state " + right, "", "\udcff"):
+        note.write_text(other, errors="surrogateescape")
+        assert digest() == right
+    note.write_text(f"{state} wrong")
+    note.chmod(0o666)
+    assert digest() == right
+
+
 def test_without_a_linker_bitcode_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/no/such/compiler")
     for _ in range(2):
