@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import math
 import random
@@ -15,6 +16,7 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
+from tvm_forest import archive
 from tvm_forest.code_cache import CodeCache
 from tvm_forest.predictor import kept_choices
 from tvm_forest.predictor.kept_choices import keep_or_choose
@@ -127,6 +129,18 @@ def test_schedules_are_chosen_where_a_directive_refuses_those_of_a_model_before(
     known[0].points[1] = (refused, False)
     assert space_of(MODEL, VBMI, 1).schedule(refused) is None
     assert keep_or_choose(Workload.of(MODEL, VBMI), cache) == first
+
+
+@pytest.mark.filterwarnings("error")
+def test_choices_that_cannot_be_kept_are_no_reason_to_warn(
+    cache: CodeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*file: Any, **how: Any) -> None:
+        raise OSError(errno.EROFS, "only read")
+
+    monkeypatch.setattr(archive, "replace_file", refuse)
+    chosen = keep_or_choose(Workload.of(MODEL, VBMI), cache)
+    assert chosen == heuristic.default_schedules(MODEL, VBMI) and not list(cache.folder.iterdir())
 
 
 # -- the space of CPUs ----------------------------------------------------------------------------

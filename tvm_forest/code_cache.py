@@ -107,8 +107,13 @@ class CodeCache:
             return None
         return found if found.manifest.get("key") == key else None
 
-    def write(self, key: str, entry: Archive) -> None:
-        """Keep an archive under a key, and remove what was not used for long if there is much."""
+    def write(self, key: str, entry: Archive, *, warns: bool = True) -> None:
+        """Keep an archive under a key, and remove what was not used for long if there is much.
+
+        Args:
+            key, entry: what is kept.
+            warns: whether to say so where it cannot be written.
+        """
         manifest = {"key": key, **entry.manifest}
         if not (self._is_usable() and _is_known()):
             return
@@ -118,6 +123,8 @@ class CodeCache:
             archive.replace_file(self._file(key), data, private=True)
             self._trim()
         except OSError as error:
+            if not warns:
+                return
             _warn_once(
                 f"{self.folder} keeps nothing ({error.strerror})", f"{_ANOTHER}, or make room"
             )

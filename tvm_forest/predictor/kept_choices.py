@@ -72,7 +72,8 @@ def keep_or_choose(work: Workload, cache: CodeCache) -> dict[int, Schedule]:
         choices = heuristic.choose(work)
         known.insert(0, KeptChoice(sizes, {k: (x.point, x.shared) for k, x in choices.items()}))
         del known[MAX_KEPT:]
-        cache.write(key, Archive({"kept": known}, {}))
+        # Nothing is compiled anew because of it, so a folder that is only read needs no warning.
+        cache.write(key, Archive({"kept": known}, {}), warns=False)
     return arrange_by_batch({k: choice.write(work) for k, choice in choices.items()})
 
 
