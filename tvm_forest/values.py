@@ -25,7 +25,8 @@ else:
     def dataclass(*, frozen, eq=True, repr=True, kw_only=False):
         """Do what the decorator of the standard library does for classes that are frozen.
 
-        What derives from one of its frozen dataclasses, as layouts do, has to be one of them.
+        Python wants what derives from a frozen one of its own, as layouts do, to be another such
+        one, which therefore shares texts, equality and hashes alone.
         """
         assert frozen, "methods that change an object are not shared"
         shared = {"__repr__": _repr} if repr else {}

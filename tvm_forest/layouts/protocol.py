@@ -175,7 +175,7 @@ class TreeAccess(NearTree, Protocol):
         """Return the leaf's number in the source model, int32; needs the id buffers."""
 
 
-@dataclasses.dataclass(frozen=True)  # as those that users derive from it
+@dataclasses.dataclass(frozen=True)  # of Python, for users derive such ones from it
 class Layout(ABC):
     """How a model lies in memory, with the facts of it that decide the code but not the data.
 
