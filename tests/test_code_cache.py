@@ -26,6 +26,7 @@ from tvm_forest.layouts import ANY_FOREST
 from tvm_forest.layouts.protocol import LAYOUTS, find, register
 from tvm_forest.predictor import compiling
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.linked import LinkedLibrary
 from tvm_forest.targets import stored_code
 
 FOREST = drawn_forest(12, 4, base=(0.1,), seed=1)
@@ -65,7 +66,7 @@ def model_file(folder: Path) -> Path:
 
 def numbers_of_files(folder: Path) -> dict[str, int]:
     """A file that is written anew gets another number."""
-    return {file.name: file.stat().st_ino for file in folder.iterdir()}
+    return {file.name: file.stat().st_ino for file in folder.glob("*.code")}
 
 
 def test_a_model_that_is_built_again_is_not_compiled_again(folder: Path) -> None:
@@ -387,6 +388,32 @@ def test_a_tvm_that_was_imported_before_an_upgrade_is_named_by_what_runs(
     stored_code.describe_machine.cache_clear()
 
 
+def test_a_note_says_what_the_sources_are_as_long_as_they_stay(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digest() -> str:
+        code_cache.digest_sources.cache_clear()
+        return code_cache.digest_sources()
+
+    right = digest()
+    folder.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(code_cache, "TICK_SECONDS", 1e12)  # as if they had just been written
+        assert digest() == right and not list(folder.iterdir())
+    assert digest() == right
+    (note,) = folder.glob("*.sources")
+    state, _, noted = note.read_text().partition(" ")
+    assert noted == right
+    note.write_text(f"{state} what it says")
+    assert digest() == "what it says"
+    for other in ("another state " + right, "", "\udcff"):
+        note.write_text(other, errors="surrogateescape")
+        assert digest() == right
+    note.write_text(f"{state} wrong")
+    note.chmod(0o666)
+    assert digest() == right
+
+
 def test_without_a_linker_bitcode_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/no/such/compiler")
     for _ in range(2):
@@ -492,7 +519,7 @@ def test_models_in_layouts_of_others_are_known_by_their_code_alone(
 
 def test_loaded_code_is_compiled_for_its_text(folder: Path) -> None:
     predictor = tvm_forest.build(FOREST, schedule=START)
-    assert predictor.library.mod.kind != "llvm"
+    assert isinstance(predictor.library, LinkedLibrary)
     assert "__tvm_ffi_predict:" in predictor.source()
     assert "define" in predictor.source("ll")
     with pytest.raises(tvm_forest.BuildError, match="'hex' is not there"):

@@ -17,6 +17,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "tvm_forest"
 LEVELS = {
     "errors": 0,
+    "values": 0,
     "cores": 0,
     "archive": 1,
     "nest": 1,

@@ -40,6 +40,7 @@ from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.laying_out.request import BuildRequest
 from tvm_forest.predictor import saving
 from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.linked import LinkedLibrary
 from tvm_forest.runtime.results import OUTPUTS
 
 FOREST = drawn_forest(12, 4, base=(0.1, 0.2), link="softmax", label_rule="argmax_margin", seed=3)
@@ -123,7 +124,7 @@ def changed(data: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes:
 
 
 def is_compiled_anew(predictor: tvm_forest.Predictor) -> bool:
-    return predictor.library.mod.kind == "llvm"
+    return not isinstance(predictor.library, LinkedLibrary)
 
 
 # -- the way there and back -----------------------------------------------------------------------

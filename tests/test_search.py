@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import math
 import random
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
+from tvm_forest import archive
+from tvm_forest.code_cache import CodeCache
+from tvm_forest.predictor import kept_choices
+from tvm_forest.predictor.kept_choices import keep_or_choose
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, recipes
 from tvm_forest.search import heuristic, silvanforge, strategies, workload
 from tvm_forest.search.cost import Surrogate, estimate
@@ -78,45 +83,64 @@ def walk(strategy: str, where: Space, times: Times, most: int = 10**6, seed: int
 # -- models that are trained again ----------------------------------------------------------------
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CodeCache:
+    """An empty cache, in a process that knows of no model before."""
+    monkeypatch.setattr(kept_choices, "_known", {})
+    return CodeCache(tmp_path)
+
+
 def test_a_model_keeps_the_schedules_of_one_that_is_like_it(
-    monkeypatch: pytest.MonkeyPatch,
+    cache: CodeCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heuristic, "_kept", deque())
     work = Workload.of(MODEL, VBMI)
-    first = heuristic.keep_or_choose(work)
+    first = keep_or_choose(work, cache)
     assert first == heuristic.default_schedules(MODEL, VBMI)
     moved = replace(MODEL, threshold=MODEL.threshold * 2, leaf_value=MODEL.leaf_value + 1)
     others = (MANY_TREES, CLASSES, drawn_forest(20, 6), drawn_forest(20, 5, n_features=5))
-    with monkeypatch.context() as patched:
-        patched.setattr(heuristic, "price_spaces", None)
-        assert heuristic.keep_or_choose(Workload.of(moved, VBMI)) == first
+    for known in (kept_choices._known, {}):  # the second is another process
+        with monkeypatch.context() as patched:
+            patched.setattr(kept_choices, "_known", known)
+            patched.setattr(heuristic, "price_spaces", None)
+            assert keep_or_choose(Workload.of(moved, VBMI), cache) == first
     for forest, target in [*((x, VBMI) for x in others), (MODEL, OLD)]:
         chosen = heuristic.default_schedules(forest, target)
-        assert heuristic.keep_or_choose(Workload.of(forest, target)) == chosen
+        assert keep_or_choose(Workload.of(forest, target), cache) == chosen
 
 
 @pytest.mark.parametrize(("more", "kept"), [(1.09, 1), (1.12, 2)])
 def test_models_whose_sizes_are_a_tenth_apart_or_more_are_not_alike(
-    more: float, kept: int, monkeypatch: pytest.MonkeyPatch
+    more: float, kept: int, cache: CodeCache
 ) -> None:
-    monkeypatch.setattr(heuristic, "_kept", deque())
     works = [Workload.of(MODEL, VBMI) for _ in range(2)]
     vars(works[1])["hops"] = round(more * works[0].hops)
     for work in works:
-        heuristic.keep_or_choose(work)
-    assert len(heuristic._kept) == kept
+        keep_or_choose(work, cache)
+    (known,) = kept_choices._known.values()
+    assert len(known) == kept
 
 
 def test_schedules_are_chosen_where_a_directive_refuses_those_of_a_model_before(
-    monkeypatch: pytest.MonkeyPatch,
+    cache: CodeCache,
 ) -> None:
-    monkeypatch.setattr(heuristic, "_kept", deque())
-    first = heuristic.keep_or_choose(Workload.of(MODEL, VBMI))
-    choices = heuristic._kept[0].choices
-    refused = choices[1].point._replace(layout="of nobody")
-    choices[1] = choices[1]._replace(point=refused)
+    first = keep_or_choose(Workload.of(MODEL, VBMI), cache)
+    (known,) = kept_choices._known.values()
+    refused = known[0].points[1][0]._replace(layout="of nobody")
+    known[0].points[1] = (refused, False)
     assert space_of(MODEL, VBMI, 1).schedule(refused) is None
-    assert heuristic.keep_or_choose(Workload.of(MODEL, VBMI)) == first
+    assert keep_or_choose(Workload.of(MODEL, VBMI), cache) == first
+
+
+@pytest.mark.filterwarnings("error")
+def test_choices_that_cannot_be_kept_are_no_reason_to_warn(
+    cache: CodeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*file: Any, **how: Any) -> None:
+        raise OSError(errno.EROFS, "only read")
+
+    monkeypatch.setattr(archive, "replace_file", refuse)
+    chosen = keep_or_choose(Workload.of(MODEL, VBMI), cache)
+    assert chosen == heuristic.default_schedules(MODEL, VBMI) and not list(cache.folder.iterdir())
 
 
 # -- the space of CPUs ----------------------------------------------------------------------------

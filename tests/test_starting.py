@@ -19,7 +19,7 @@ from tvm_forest.forest.fields import to_fields
 from tvm_forest.late import import_late
 from tvm_forest.predictor import compiling, saving
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.runtime import loading
+from tvm_forest.runtime import linked, loading
 from tvm_forest.search import machines
 from tvm_forest.target import cpu_name
 from tvm_forest.targets import cpu, stored_code
@@ -102,6 +102,27 @@ assert np.array_equal(part, np.load(folder / "part.npy"))
 few = rows[:3].astype(np.float32)
 assert np.array_equal(predictor.predict_margin(few), predictor._small_batches.margins(few))
 assert "tvm" not in sys.modules
+"""
+)
+UNWANTED = (
+    *("tvm", "tvm_ffi", "numpy.ma", "orjson", "importlib.metadata", "statistics"),
+    *(f"tvm_forest.{x}" for x in ("compiler", "search.heuristic", "search.cost")),
+    *("tvm_forest.gpu_runtime.library", "tvm_forest.gpu_runtime.driver"),
+)
+"""Modules that a process does without which finds the code of its model in the cache."""
+
+MOST_MODULES = 155
+"""Modules of this package that such a process imports."""
+
+RETRAINED = (
+    ALONE
+    + f"""
+folder = Path(sys.argv[1])
+predictor = tvm_forest.build(folder / "newer.ubj")
+check(predictor.predict_margin(np.load(folder / "rows.npy")), "newer", "predict_margin")
+assert not set({UNWANTED}) & set(sys.modules), set({UNWANTED}) & set(sys.modules)
+ours = [name for name in sys.modules if name.partition(".")[0] == "tvm_forest"]
+assert len(ours) <= {MOST_MODULES}, len(ours)
 """
 )
 
@@ -193,10 +214,27 @@ def test_a_second_process_builds_without_the_compiler(
     run(BUILT, tmp_path)
 
 
+@pytest.mark.slow
+def test_a_new_process_imports_little_for_a_model_of_a_known_kind(
+    tmp_path: Path, cache: str
+) -> None:
+    import xgboost
+
+    data = np.random.default_rng(0).normal(size=(99, 4)).astype(np.float32)
+    for name, scale in (("first", 1), ("newer", 2)):
+        trained = xgboost.train({"max_depth": 3}, xgboost.DMatrix(data, scale * data[:, 0]), 9)
+        trained.save_model(tmp_path / f"{name}.ubj")
+    tvm_forest.build(tmp_path / "first.ubj")
+    np.save(tmp_path / "rows.npy", data)
+    expected = tvm_forest.load(tmp_path / "newer.ubj").predict_reference(data)
+    np.save(tmp_path / "newer.predict_margin.npy", np.squeeze(expected))
+    run(RETRAINED, tmp_path)
+
+
 def test_a_predictor_of_the_cache_is_like_one_that_was_compiled(cache: str) -> None:
     first = tvm_forest.build(FORESTS["classes"])
     again = tvm_forest.build(FORESTS["classes"])
-    assert type(again.library) is loading.LinkedLibrary
+    assert type(again.library) is linked.LinkedLibrary
     assert again.schedules == first.schedules and again.schedule == first.schedule
     assert again.signature == first.signature and repr(again) == repr(first)
     assert again.target == first.target and again.n_jobs == first.n_jobs
@@ -210,13 +248,13 @@ def test_default_schedules_of_another_machine_are_chosen_anew(
     monkeypatch.setenv(machines.VARIABLE, str(tmp_path / "machine.json"))
     tvm_forest.build(FORESTS["classes"])
     chosen = list[Any]()
-    choose = compiling.heuristic.keep_or_choose
+    choose = compiling.kept_choices.keep_or_choose
 
     def listen(*model: Any) -> Any:
         chosen.append(choose(*model))
         return chosen[-1]
 
-    monkeypatch.setattr(compiling.heuristic, "keep_or_choose", listen, raising=False)
+    monkeypatch.setattr(compiling.kept_choices, "keep_or_choose", listen, raising=False)
     tvm_forest.build(FORESTS["classes"])
     assert not chosen
     own = replace(machines.shipped_machines()[0], name=cpu_name())

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from .errors import InputError
 from .forest import Forest
 from .forest.hits import find_peel_depths
-from .forest.profile import Profile, with_hits
 from .forest.rewrites.canonical_form import canonicalize
 from .late import import_late
 from .schedule_prims import Schedule
@@ -30,6 +29,8 @@ from .threads import check_n_jobs
 if TYPE_CHECKING:
     from . import compiler, frontends, verification
     from .compiler import Lowered
+    from .forest import profile as profiles
+    from .forest.profile import Profile
     from .predictor import building, saving
     from .predictor.live import pending
     from .predictor.predictor import Predictor
@@ -47,6 +48,7 @@ else:
     heuristic = import_late("tvm_forest.search.heuristic")
     measuring = import_late("tvm_forest.search.measuring")
     pending = import_late("tvm_forest.predictor.live.pending")
+    profiles = import_late("tvm_forest.forest.profile")
     kept_records = import_late("tvm_forest.search.records")
     remote_machines = import_late("tvm_forest.search.measuring.remote")
     saving = import_late("tvm_forest.predictor.saving")
@@ -87,8 +89,7 @@ def hop_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
     It need not be one of `default_schedules`, which may walk in other ways.
 
     Args:
-        model: see `load`.
-        target: see `build`.
+        model, target: see `load` and `build`.
     """
     return heuristic.hop_schedule(load(model), parse_target(target))
 
@@ -97,8 +98,7 @@ def default_schedules(model: Any, target: TargetLike = "llvm") -> dict[int, Sche
     """Return what `build` uses if no schedule is given: schedules by the smallest batch of each.
 
     Args:
-        model: see `load`.
-        target: see `build`.
+        model, target: see `load` and `build`.
     """
     return heuristic.default_schedules(load(model), parse_target(target))
 
@@ -117,16 +117,15 @@ def profile(model: Any, rows: Any) -> Profile:
         InputError: rows of the wrong kind.
     """
     forest = _load_with_hits(model)
-    return Profile.of_leaves(forest, build(forest).apply(rows))
+    return profiles.Profile.of_leaves(forest, build(forest).apply(rows))
 
 
 def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> Forest:
     """Return the model as a schedule wants it: tiled, padded, sorted.
 
     Args:
-        model: see `load`.
+        model, profile: see `load` and `build`.
         schedule: made for this model.
-        profile: see `build`.
 
     Raises:
         ScheduleError: a rewrite needs a profile, or the schedule is of another model.
@@ -156,7 +155,8 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
 
 def _load_with_hits(model: Any, profile: Profile | None = None) -> Forest:
     """Load a model, and give it the hits of a profile if there is one."""
-    return with_hits(load(model), profile)
+    forest = load(model)
+    return forest if profile is None else profiles.with_hits(forest, profile)
 
 
 def lower(

@@ -20,7 +20,6 @@ import shutil
 import stat
 import struct
 import tokenize
-import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,7 +249,7 @@ def _open_draft(place: Path, private: bool = False) -> Iterator[BinaryIO]:
 
 
 def _name_draft(place: Path) -> Path:
-    return place.parent / f".{uuid.uuid4().hex}.draft"
+    return place.parent / f".{os.urandom(16).hex()}.draft"
 
 
 def _follow(path: Path) -> Path:

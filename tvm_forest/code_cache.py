@@ -51,6 +51,11 @@ PACKAGE = Path(sources.PACKAGE)
 _ANOTHER = f"let the environment variable {VARIABLE} name a folder of yours"
 
 SUFFIX = ".code"
+NOTE = ".sources"
+
+TICK_SECONDS = 2.0
+"""What a file system's times may leave out: a file that is younger may change without a trace."""
+
 DRAFT_SECONDS = 3600
 """Age of a file without its final name from which on nobody is writing it any more."""
 
@@ -89,10 +94,9 @@ class CodeCache:
         if not self._is_usable():
             return None
         try:
-            with open(file, "rb") as opened:
-                if _find_owner_fault(os.fstat(opened.fileno())) is not None:
-                    return None
-                data = opened.read()
+            data = _read_own(file)
+            if data is None:
+                return None
             with contextlib.suppress(OSError):  # of a folder that is only read
                 os.utime(file)
             found = archive.unpack(data, VARIABLE)
@@ -103,8 +107,13 @@ class CodeCache:
             return None
         return found if found.manifest.get("key") == key else None
 
-    def write(self, key: str, entry: Archive) -> None:
-        """Keep an archive under a key, and remove what was not used for long if there is much."""
+    def write(self, key: str, entry: Archive, *, warns: bool = True) -> None:
+        """Keep an archive under a key, and remove what was not used for long if there is much.
+
+        Args:
+            key, entry: what is kept.
+            warns: whether to say so where it cannot be written.
+        """
         manifest = {"key": key, **entry.manifest}
         if not (self._is_usable() and _is_known()):
             return
@@ -114,6 +123,8 @@ class CodeCache:
             archive.replace_file(self._file(key), data, private=True)
             self._trim()
         except OSError as error:
+            if not warns:
+                return
             _warn_once(
                 f"{self.folder} keeps nothing ({error.strerror})", f"{_ANOTHER}, or make room"
             )
@@ -147,7 +158,7 @@ class CodeCache:
     def clear(self) -> Contents:
         """Remove all files of the cache; return what there was."""
         found = self._list()
-        for file, _ in [*found, *self._list(".draft")]:
+        for file, _ in [*found, *self._list(".draft"), *self._list(NOTE)]:
             _remove(file)
         return Contents(len(found), sum(about.st_size for _, about in found))
 
@@ -207,13 +218,37 @@ def digest(*parts: str | bytes) -> str:
 
 @functools.cache
 def digest_sources() -> str:
-    """Return the hex digest of the files whose code this process runs; "" if nobody can tell."""
+    """Return the hex digest of the files whose code this process runs; "" if nobody can tell.
+
+    To read hundreds of files takes longer than to read a model. So a note in the cache says what
+    the digest was when the system said the same of all of them.
+    """
+    if not _is_known():
+        return ""
+    files = sorted(sources.FILES.items())
+    state, note = digest(*map(str, files)), _find_note()
+    with contextlib.suppress(OSError, ValueError):
+        noted, _, found = ((note and _read_own(note)) or b"").decode("ascii").partition(" ")
+        if noted == state:
+            return found
     try:
-        names = sorted(sources.FILES)
-        parts = [f"{name} {digest((PACKAGE / name).read_bytes())}" for name in names]
+        parts = [f"{name} {digest((PACKAGE / name).read_bytes())}" for name, _ in files]
     except OSError:
-        parts = []
-    return digest(*parts) if _is_known() and parts else ""
+        return ""
+    found = digest(*parts)
+    newest = max(changed for _, (_, _, changed) in files) / 1e9
+    if note is not None and newest < time.time() - TICK_SECONDS:
+        with contextlib.suppress(OSError):
+            archive.replace_file(note, f"{state} {found}".encode(), private=True)
+    return found
+
+
+def _find_note() -> Path | None:
+    """Return the file that may say how the sources are; None where there is no folder for it."""
+    cache = find_cache()
+    if cache is None or not cache.folder.is_dir() or cache.find_fault() is not None:
+        return None
+    return cache.folder / f"{digest(sources.PACKAGE)}{NOTE}"
 
 
 def _is_known() -> bool:
@@ -222,6 +257,13 @@ def _is_known() -> bool:
     if obstacle is not None:
         _warn_once(*obstacle)
     return obstacle is None
+
+
+def _read_own(file: Path) -> bytes | None:
+    """Return what is in a file; None if it is not the user's alone."""
+    with open(file, "rb") as opened:
+        is_own = _find_owner_fault(os.fstat(opened.fileno())) is None
+        return opened.read() if is_own else None
 
 
 def _find_owner_fault(about: os.stat_result) -> tuple[str, str] | None:

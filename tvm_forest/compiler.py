@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
@@ -51,6 +50,7 @@ from .targets.machine_code import compile_module
 from .tir_gen import canonical, contributions
 from .tir_gen.attributes import read_model_facts
 from .tir_gen.walks import check_walks
+from .values import dataclass, field, replace
 
 LOG = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Lowered:
 
 
 def compile_forest(
-    request: BuildRequest, laid_out: LaidOut | None = None, anew: bool = False
+    request: BuildRequest, laid_out: LaidOut | None = None, anew: bool = False, about: str = ""
 ) -> Compiled:
     """Compile the functions of a request.
 
@@ -83,6 +83,8 @@ def compile_forest(
         laid_out: what `lay_out` makes of it, if that is known.
         anew: make the library here, of which texts can be seen, though the cache may have its
             machine code.
+        about: what says as much as the lowered functions do, such as their kinds; "" if nothing is
+            known that does, for to write them as a text takes as long as some passes.
 
     Raises:
         ScheduleError: a schedule does not walk as its layout must, or is beyond the limits of a
@@ -94,15 +96,14 @@ def compile_forest(
     keeper = None if anew else CodeKeeper.of(target)  # refuses targets before there is much to do
     laid_out = laid_out or lay_out(request)
     lowered = lower_request(request, laid_out)
-    text = to_text(lowered.after) if keeper else ""
-    key, library = keeper.find(text) if keeper else ("", None)
+    key, library = keeper.find(about or to_text(lowered.after)) if keeper else ("", None)
     if library is None:
         begin = time.perf_counter()
         library = _compile_lowered(lowered.after, request.schedules, target)
         library = keeper.keep(key, library) if keeper else library
         seconds, batches = time.perf_counter() - begin, sorted(request.schedules)
-        about = "%s: compiled for %s in %.2f s, for batches from %s rows on"
-        LOG.info(about, ", ".join(request.outputs), target.to_dict(), seconds, batches)
+        told = "%s: compiled for %s in %.2f s, for batches from %s rows on"
+        LOG.info(told, ", ".join(request.outputs), target.to_dict(), seconds, batches)
     compiled = Compiled.of(library, laid_out.arguments, laid_out.columns, key)
     return compiled._replace(block_rows=lowered.block_rows)
 

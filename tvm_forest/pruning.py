@@ -13,7 +13,6 @@ together with those that are gone already. Of averages, trees that say what the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from .forest import Array, Forest, choose_classes, choose_labels
 from .forest.rewrites.ordering import find_rounds, take_trees
 from .inputs import to_rows
 from .process.locks import cached_property
+from .values import dataclass, replace
 
 STEPS = 100
 """A step drops one tree of so many that are left, and always one at least."""

@@ -10,7 +10,6 @@ order, nulls are missing values, texts and dictionaries are categories. No engin
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from ..streams.batches import (
 )
 from ..streams.formats import KINDS, Predicted
 from ..threads import check_n_jobs
+from ..values import dataclass, field
 
 if TYPE_CHECKING:
     from ..predictor.predictor import Predictor

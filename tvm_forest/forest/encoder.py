@@ -15,11 +15,11 @@ with categorical features", NeurIPS 2018); the statistics themselves come with t
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
 
 import numpy as np
 
 from ..process.locks import cached_property
+from ..values import dataclass, fields
 from .rules import Array
 
 MIX = 0x4906BA494954CB65

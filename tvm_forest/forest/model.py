@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import ModelFormatError
 from ..process.locks import cached_property
+from ..values import dataclass, field, replace
 from . import reference, unseen
 from .c_functions import NumberFunction, apply_numpy_function
 from .memberships import add_columns, mark_missing

@@ -5,11 +5,12 @@ takes: nothing; gives: the types of the fields of Forest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from ..values import dataclass
 
 LEAF = -1
 """What a leaf has in place of a feature and of children."""

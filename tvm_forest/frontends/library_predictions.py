@@ -9,7 +9,6 @@ import copy
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..process.scratch import make_folder
+from ..values import dataclass
 from . import onnx
 from .catboost import read_numbers
 from .onnx.graph import read_tree_op

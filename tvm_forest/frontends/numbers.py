@@ -10,12 +10,17 @@ and says what is wrong.
 from __future__ import annotations
 
 import marshal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
 
 from ..forest import Array
+from ..late import import_late
+
+if TYPE_CHECKING:
+    import orjson
+else:
+    orjson = import_late("orjson")  # which texts alone need
 
 _RECORDS: dict[type, tuple[int, np.dtype[Any]]] = {
     kind: (ord(tag), np.dtype([("tag", "u1"), ("value", dtype)]))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ..errors import BuildError
 from ..forest import Array
 from ..process.locks import make_lock
+from . import ModelArray
 from .executor import BoundPlan, Executor
 from .plan import Plan
 from .staging import run_on_host
@@ -36,16 +37,6 @@ class Backend(NamedTuple):
 
     open: Callable[[], Any]
     translate: Callable[[str, str, int | None], bytes]
-
-
-class ModelArray(NamedTuple):
-    """An array of the model, on the host; executors copy it to the GPU once."""
-
-    array: Array
-
-    def numpy(self) -> Array:
-        """Return the array."""
-        return self.array
 
 
 @dataclass

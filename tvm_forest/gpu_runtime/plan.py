@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import BuildError
+from ..values import dataclass
 
 SizeExpr = Any
 """A number, the name of a variable or of an array of the model, or (operator, operands...):

@@ -9,19 +9,25 @@ No library but numpy is imported: objects of others are known by what they offer
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..forest import Array, Forest
-from . import frames, sparse
+from ..late import import_late
 from .checks import check_in_place, check_numbers, check_shape, refusal
-from .encoding import encode_rows
-from .named_rows import gather_named
 from .objects import read_list, read_objects
 from .roundings import pass_array
 from .spare_columns import fit_width
 from .values import check_values
+
+if TYPE_CHECKING:
+    from . import encoding, frames, named_rows, sparse
+else:  # what arrays of numbers do not need
+    encoding = import_late("tvm_forest.inputs.encoding")
+    frames = import_late("tvm_forest.inputs.frames")
+    named_rows = import_late("tvm_forest.inputs.named_rows")
+    sparse = import_late("tvm_forest.inputs.sparse")
 
 
 def to_rows(rows: Any, forest: Forest) -> Array:
@@ -44,7 +50,7 @@ def to_rows(rows: Any, forest: Forest) -> Array:
             value that the source object refuses, or the user (`Forest.refuse_unseen`).
     """
     if forest.encoder is not None:
-        return encode_rows(rows, forest)
+        return encoding.encode_rows(rows, forest)
     dtype = np.dtype(forest.row_dtype)
     is_ready = type(rows) is np.ndarray and rows.dtype == dtype and rows.ndim == 2
     if is_ready and rows.shape[1] == forest.row_width:  # first, for the sake of small calls
@@ -83,7 +89,7 @@ def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
 def _read_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
     """Return frames and sparse matrices in `dtype`, lists and tensors in a dtype of their own."""
     check_in_place(rows, forest)
-    rows = gather_named(rows, forest)
+    rows = named_rows.gather_named(rows, forest)
     kind = frames.kind_of(rows)
     if kind is not None:
         return frames.frame_rows(rows, kind, forest, dtype)

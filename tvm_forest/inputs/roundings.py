@@ -8,13 +8,15 @@ it. Libraries differ in what they send this way, and some in one kind of frame o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..forest import Array, Forest
 from .checks import refusal
-from .column_names import Kind
+
+if TYPE_CHECKING:
+    from .column_names import Kind
 
 _DIRECT = frozenset(map(np.dtype, ("float32", "float64")))
 """Numbers that do not become `Forest.other_dtype` first."""

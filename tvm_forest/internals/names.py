@@ -109,6 +109,11 @@ python(
     "predictor/few_rows/builtin.py",
 )
 python("tvm_ffi.LIB.TVMFFIObjectIncRef", "what is put into that table stays alive")
+_LINKED = "runtime/linked.py"
+python("tvm_ffi.LIB.TVMFFIGetVersion", "the version, without its Python package", _LINKED)
+python("tvm_ffi.LIB.TVMFFIFunctionCreate", "functions of libraries that Python loads", _LINKED)
+python("tvm_ffi.LIB.TVMFFIObjectDecRef", "such functions go with the library", _LINKED)
+python("tvm_ffi.Function.__from_extern_c__", "the same functions, where arrays are passed to them")
 
 # -- words that TVM's C++ reads -------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ needs nothing else to call it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -33,6 +32,7 @@ from ..schedule import Schedule
 from ..schedule_prims import rewrite
 from ..schedule_prims.batches import name_functions, select_hop_schedule
 from ..schedule_prims.fitting import check_tiles
+from ..values import dataclass, field
 from .request import BuildRequest
 
 if TYPE_CHECKING:

@@ -6,8 +6,6 @@ the code in the cache does not import it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from ..contributions import ContributionTables
 from ..forest import Forest
 from ..forest.rewrites.canonical_form import canonicalize
@@ -17,6 +15,7 @@ from ..schedule import Schedule
 from ..schedule_prims.batches import Edited, Schedules, arrange_by_batch
 from ..schedule_prims.fitting import check_additions, check_device, check_exact, check_fit
 from ..target import Target
+from ..values import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False)

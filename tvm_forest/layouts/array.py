@@ -26,7 +26,6 @@ From "SilvanForge" (SOSP 2024), section 5, array representation, and with tiles 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -35,6 +34,7 @@ from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, make_tile_table
+from ..values import dataclass, field
 from . import complete_trees as complete
 from . import tile_records as records
 from . import tir

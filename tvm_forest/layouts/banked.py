@@ -21,12 +21,12 @@ address of a row to the code that a node tests, in one addition.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..forest import Array, Forest
+from ..values import dataclass, field
 from . import complete_trees as complete
 from . import linked_nodes as linked
 from . import tir

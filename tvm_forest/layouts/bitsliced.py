@@ -29,13 +29,13 @@ looks up 64 bytes at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ..errors import BuildError
 from ..forest import Array, Forest
+from ..values import dataclass, replace
 from . import tir
 from .complete_trees import find_occupants, find_slot_excess
 from .packed import PackedLayout

@@ -10,13 +10,13 @@ count level by level: the children of slot i are 2i + 1 and 2i + 2.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.structure.edges import find_steps
+from ..values import dataclass, field
 from . import tir
 from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, show_nodes
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs

@@ -22,12 +22,12 @@ Walks are in `tir_gen/walks/permutes.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..forest import Array, Forest
+from ..values import dataclass, replace
 from . import tir
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .ranked import RankedLayout

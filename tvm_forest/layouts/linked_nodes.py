@@ -11,13 +11,13 @@ with the children 8 and 9 has the link 17, and 17 >> 1 = 8, 18 >> 1 = 9; leaf 6 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import order_by_level
+from ..values import dataclass, field
 from . import tir
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess
 

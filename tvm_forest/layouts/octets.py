@@ -28,13 +28,13 @@ Walks are in `tir_gen/walks/octets.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.structure.edges import find_steps
+from ..values import dataclass, replace
 from . import tir
 from .complete_trees import MAX_SLOTS
 from .linked_nodes import INTEGER_OF

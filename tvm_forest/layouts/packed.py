@@ -25,7 +25,6 @@ The idea of one word a node is that of the Forest Inference Library of RAPIDS; t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -34,6 +33,7 @@ from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import round_thresholds
 from ..forest.rewrites.ordering import order_by_level, order_depth_first
+from ..values import dataclass
 from . import linked_nodes as linked
 from . import tir
 from .protocol import (

@@ -14,16 +14,17 @@ refuses, for all of them in one place, the forests that they do not hold.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
+from ..values import dataclass
 
 if TYPE_CHECKING:
     from tvm import tirx
@@ -174,7 +175,7 @@ class TreeAccess(NearTree, Protocol):
         """Return the leaf's number in the source model, int32; needs the id buffers."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)  # of Python, for users derive such ones from it
 class Layout(ABC):
     """How a model lies in memory, with the facts of it that decide the code but not the data.
 

@@ -17,13 +17,13 @@ A model that tests memberships in sets of categories may have thousands of colum
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import order_by_level
+from ..values import dataclass
 from . import linked_nodes as linked
 from . import tir
 from .packed import PackedLayout

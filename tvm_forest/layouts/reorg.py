@@ -16,12 +16,12 @@ trees have the depth of the deepest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ..forest import Array, Forest
+from ..values import dataclass
 from . import complete_trees as complete
 from . import tir
 from .protocol import Buffers, Columns, Expr, Hold, Layout, register

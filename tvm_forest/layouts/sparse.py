@@ -27,7 +27,6 @@ From "SilvanForge" (SOSP 2024), section 5, sparse representation; with tiles fro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +36,7 @@ from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
 from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, make_tile_table
+from ..values import dataclass
 from . import linked_nodes as linked
 from . import tile_records as records
 from . import tir

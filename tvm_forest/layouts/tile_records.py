@@ -21,7 +21,6 @@ shapes that occur, and bit i is the outcome of node i.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +29,7 @@ from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.tile_table import TileTable
+from ..values import dataclass, field, replace
 from . import tir
 from .linked_nodes import INTEGER_OF, any_default_left
 from .protocol import (

@@ -13,19 +13,19 @@ was split at tree 2, which made a copy of the loop inside for each part:
         for b1@d2 in (0, 64, 1)          guard b0 + b1@d2 < n
           out[b0+b1@d2] += walk(d2, b0+b1@d2)
 
-It holds five loops, two of which are leaf loops (`b1@d1` and `b1@d2`, the copies of `b1`), and a
-guard for each of these, because the last block of 100 rows has 36 rows only. The row of an
-iteration is the sum of the values of the loops over rows around it: b0 = 64, b1@d1 = 3 is row 67.
+Its leaf loops, `b1@d1` and `b1@d2`, copies of `b1`, have guards, for 100 rows end in a block of 36.
+The row of an iteration is the sum of the loops over rows around it: b0 = 64, b1@d1 = 3 is row 67.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from ..values import dataclass, field, replace
 
 Kind = Literal["batch", "class", "tree"]
 OUTPUT_KINDS: tuple[Kind, ...] = ("batch", "class")

@@ -6,13 +6,13 @@ takes: the loops around a walk; gives: Problem.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
+from ..values import dataclass, replace
 from . import Bound, Guard, Kind, Loop, Nest, Share, find_leaf_loops, list_values
 
 

@@ -20,7 +20,6 @@ On a GPU the threads of a block share this work, a code each. The codes lie in s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -33,6 +32,7 @@ from ..tir_gen.ir import change_loop, find_loops, i64, rewrite_nest
 from ..tir_gen.row_coding.coders import coder_of
 from ..tir_gen.row_coding.searches import RowCoder
 from ..tir_gen.walks.node_test import Comparer
+from ..values import dataclass
 from .cache_near import Around, change_in_blocks, redirect_walks, walks_of
 from .function_pass import NestPass, function_pass
 from .nest_facts import NestFacts

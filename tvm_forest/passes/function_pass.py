@@ -8,7 +8,6 @@ A pass may refuse a schedule: our errors keep their class on their way through T
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -17,6 +16,7 @@ from tvm import tirx
 
 from ..errors import BuildError, ScheduleError
 from ..layouts.protocol import Layout
+from ..values import dataclass
 from .nest_facts import NestFacts
 
 for _error in (BuildError, ScheduleError):  # TVM has a ScheduleError of its own

@@ -16,7 +16,6 @@ This pass finds the leaf loops; what they become is the business of `tir_gen.wal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +30,7 @@ from ..tir_gen.walks.hops import HopWalker
 from ..tir_gen.walks.lanes import LaneWalker
 from ..tir_gen.walks.node_test import Comparer
 from ..tir_gen.walks.walker import is_one_walk
+from ..values import dataclass, replace
 from .function_pass import NestPass, function_pass
 
 

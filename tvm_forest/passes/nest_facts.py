@@ -14,7 +14,6 @@ Loops that passes make themselves, such as those that copy rows, have no name an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvm import tirx
@@ -26,6 +25,7 @@ from ..schedule_prims.replay import NAME
 from ..schedule_prims.walks import WalkForm, find_walk_forms
 from ..tir_gen.attributes import ModelFacts
 from ..tir_gen.ir import find_all, i64
+from ..values import dataclass, field, replace
 
 NO_LOOP = Loop("", "", 0, 1, 1)  # type: ignore[arg-type]
 """What a loop that is not the schedule's stands for."""

@@ -17,7 +17,6 @@ trees do not lie evenly, they hold the value that joins without effect: -0.0 in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from ..process.locks import cached_property
 from ..schedule_prims.regions import has_no_gaps, is_cut, list_values_inside
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
+from ..values import dataclass
 from .nest_facts import NestFacts, name_of
 
 TERMS = "terms"

@@ -24,7 +24,6 @@ From the SilvanForge drafts on reductions: one private copy per conflicting loop
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -35,6 +34,7 @@ from tvm import tirx
 from ..nest import OUTPUT_KINDS
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
+from ..values import dataclass
 from .function_pass import NestPass, function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
 from .ordered_sums import OrderedRegion, Region

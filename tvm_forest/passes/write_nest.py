@@ -15,7 +15,6 @@ that came from it, divided by its step; the divisions leave no remainder.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -24,6 +23,7 @@ from ..nest import Loop
 from ..nest.marks import marks_of
 from ..schedule_prims.replay import NAME, PREFIX
 from ..tir_gen import ir
+from ..values import dataclass
 from .function_pass import NestPass, function_pass
 from .nest_facts import NestFacts, amount, list_conditions, name_of
 

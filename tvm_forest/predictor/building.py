@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..forest import Forest
-from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
@@ -21,10 +20,12 @@ from .predictor import Predictor
 
 if TYPE_CHECKING:
     from .. import compiler
+    from ..gpu_runtime import library as kernels
     from ..search import heuristic
     from . import device, distant
 else:
     compiler = import_late("tvm_forest.compiler")
+    kernels = import_late("tvm_forest.gpu_runtime.library")
     heuristic = import_late("tvm_forest.search.heuristic")
     device = import_late("tvm_forest.predictor.device")
     distant = import_late("tvm_forest.predictor.distant")
@@ -65,7 +66,7 @@ def build(request: BuildRequest) -> Predictor:
 def to_predictor(request: BuildRequest, compiled: Compiled) -> Predictor:
     """Return what calls the functions that were compiled, or says that nobody can."""
     kind: type[Predictor] = Predictor
-    if isinstance(compiled.library, KernelLibrary):
+    if request.target.on_gpu and isinstance(compiled.library, kernels.KernelLibrary):
         kind = device.DevicePredictor
     if request.target.is_elsewhere:
         kind = distant.DistantPredictor

@@ -42,9 +42,11 @@ from . import argument_parts
 if TYPE_CHECKING:
     from .. import compiler
     from ..search import heuristic, workload
+    from . import kept_choices
 else:
     compiler = import_late("tvm_forest.compiler")
     heuristic = import_late("tvm_forest.search.heuristic")
+    kept_choices = import_late("tvm_forest.predictor.kept_choices")
     workload = import_late("tvm_forest.search.workload")
 
 LOG = logging.getLogger(__name__)
@@ -79,8 +81,9 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     if not missing:  # to lay the model out again takes no longer than to keep it
         LOG.info("%s: code is that of other models of its kind", ", ".join(request.outputs))
         return request, Compiled(code, laid_out.arguments, laid_out.columns)
-    compiled = compiler.compile_forest(request, laid_out._replace(functions=missing))
     symbols = {kinds[x.name]: x.name for x in missing if x.name in kinds}
+    about = str(symbols) if len(symbols) == len(missing) else ""
+    compiled = compiler.compile_forest(request, laid_out._replace(functions=missing), about=about)
     new = replace(compiled.code[0], kinds=symbols)
     compiled = compiled._replace(code=[*code, new], arguments=laid_out.arguments)
     if place is not None and new.key:
@@ -128,9 +131,12 @@ def _lay_out(request: BuildRequest, place: _Place | None) -> tuple[BuildRequest,
     Where code is kept, a model that is trained again shall have the schedules that are compiled.
     """
     if not request.schedules:
-        choose = heuristic.keep_or_choose if place else heuristic.default_schedules_for
         work = workload.Workload(request.forest, request.target)
-        request = request.with_schedules(choose(work))
+        if place is None:
+            schedules = heuristic.default_schedules_for(work)
+        else:
+            schedules = kept_choices.keep_or_choose(work, place.cache)
+        request = request.with_schedules(schedules)
     return request, lay_out(request)
 
 

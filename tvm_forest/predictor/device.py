@@ -11,10 +11,9 @@ import numpy as np
 
 from ..errors import InputError
 from ..forest import Array
-from ..gpu_runtime import dlpack
+from ..gpu_runtime import ModelArray, dlpack
 from ..gpu_runtime.arrays import DeviceArray
 from ..gpu_runtime.executor import Shapes
-from ..gpu_runtime.library import ModelArray
 from ..inputs import to_rows
 from ..inputs.checks import check_shape
 from ..runtime import Library
@@ -40,6 +39,10 @@ class DeviceFunctions(Functions):
     def adopt(self, library: Library, has_threads: bool) -> None:
         """See `Functions.adopt`; all find the GPU as the first one does."""
         library.backend = self.libraries[0].library.backend if self.libraries else library.backend
+
+    def share(self, library: Library) -> Library:
+        """Return a library of the same kernels, for each copies its model's arrays to the GPU."""
+        return library.share()
 
     def to_tensor(self, array: Array) -> ModelArray:
         """Return an array for executors, which copy it to the GPU once."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..cores import available_cores
 from ..forest import Array
-from ..gpu_runtime.library import ModelArray
+from ..gpu_runtime import ModelArray
 from ..inputs import to_rows, writable_view
 from ..late import import_late
 from ..laying_out import CodeOf, Compiled
@@ -27,7 +27,7 @@ from ..layouts.protocol import takes_memberships
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks, make_lock
 from ..runtime import Library
-from ..runtime.loading import LinkedLibrary
+from ..runtime.linked import LinkedLibrary
 from ..runtime.results import Output, result_dtype, result_names
 from ..schedule import Schedule
 from ..schedule_prims import batches
@@ -163,6 +163,10 @@ class Functions:
         if has_threads:
             holds_pool = isinstance(library, LinkedLibrary)
             POOL.serve(library, (lambda: library) if holds_pool else pool_code.compile_pool)
+
+    def share(self, library: Library) -> Library:
+        """Return a library of these functions for another model of the same code."""
+        return library
 
     def to_tensor(self, array: Array) -> ModelArray:
         """Return an array of the model as functions of this target read it, a copy."""

@@ -21,6 +21,7 @@ from ..late import import_late
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
 from ..process.ending import is_waited_for
+from ..runtime.linked import LinkedLibrary
 from ..runtime.results import Output
 from ..schedule_prims.batches import name_functions, select_schedule
 from ..threads import FEW_ROWS
@@ -130,9 +131,8 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         """
         if kind not in ("asm", "ll"):
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
-        now = self._present or self
-        library = now.library
-        if library.mod.kind != "llvm":  # what is loaded is machine code alone
+        library = (now := self._present or self).library
+        if isinstance(library, LinkedLibrary):  # which is machine code alone
             library = compiler.compile_forest(now.request, anew=True).library
         return str(library.mod.inspect_source(kind))
 

@@ -13,9 +13,8 @@ import numpy as np
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import count_rounds, find_rounds, silence_rounds, take_rounds
-from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
-from ..laying_out import CodeOf, Compiled, LaidOut, lay_out
+from ..laying_out import Compiled, LaidOut, lay_out
 from ..laying_out.request import BuildRequest
 from ..process.locks import make_lock
 
@@ -138,17 +137,13 @@ def share_code(whole: Predictor, forest: Forest, columns: Array | None = None) -
     known, laid_out = lay_out(whole.request), lay_out(request)
     if _list_layouts(known) != _list_layouts(laid_out):
         return None
-    code = [_share(x) for x in whole.libraries if x.symbols.keys() <= laid_out.arguments.keys()]
+    of_model = (x for x in whole.libraries if x.symbols.keys() <= laid_out.arguments.keys())
+    code = [replace(x, library=whole._functions.share(x.library)) for x in of_model]
     places = laid_out.columns if columns is None else columns
     request = replace(request, given=whole.request.given)
     part = type(whole)(request, Compiled(code, laid_out.arguments, places))
     part.n_jobs = whole.n_jobs
     return part
-
-
-def _share(code: CodeOf) -> CodeOf:
-    library = code.library
-    return replace(code, library=library.share()) if isinstance(library, KernelLibrary) else code
 
 
 def _list_layouts(laid_out: LaidOut) -> list[Any]:

@@ -1,6 +1,6 @@
-"""Stored machine code becomes a library again.
+"""What stored machine code is, and what it needs of the machine at hand.
 
-takes: MachineCode; gives: a library; what this system is, and what its processor can do.
+takes: nothing; gives: MachineCode, what this system is, and what its processor can do.
 
 A shared library needs apache-tvm-ffi and nothing of TVM: the code of the pool is linked into it.
 """
@@ -10,12 +10,10 @@ from __future__ import annotations
 import functools
 import platform
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import tvm_ffi
-
 from ..target import cpu_abilities
+from .linked import read_version
 
 INTERFACE = 5
 """Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
@@ -55,28 +53,6 @@ class MachineCode(NamedTuple):
     made_for: dict[str, Any]
 
 
-class LinkedLibrary:
-    """The functions of a shared library.
-
-    Attributes:
-        mod: the module of tvm_ffi that holds them.
-        code: what was loaded.
-    """
-
-    def __init__(self, mod: Any, code: MachineCode) -> None:
-        self.mod, self.code = mod, code
-
-    def __getitem__(self, name: str) -> Any:
-        """Return a function."""
-        return self.mod.get_function(name)
-
-
-def load_linked(code: MachineCode, file: Path) -> LinkedLibrary:
-    """Return the library of some code, of which a file was written."""
-    # It is unmapped when nothing holds it or a function of it any more.
-    return LinkedLibrary(tvm_ffi.load_module(str(file), keep_module_alive=False), code)
-
-
 @functools.cache
 def known_instructions() -> frozenset[str]:
     """Return what Linux tells of the CPU at hand, in LLVM's words."""
@@ -86,6 +62,5 @@ def known_instructions() -> frozenset[str]:
 
 def describe_system() -> dict[str, Any]:
     """Return what all code depends on that runs without TVM."""
-    ffi = ".".join(tvm_ffi.__version__.split(".")[:2])  # the versions of its binary interface
     machine = {"system": sys.platform, "machine": platform.machine()}
-    return {"interface": INTERFACE, **machine, "ffi": ffi}
+    return {"interface": INTERFACE, **machine, "ffi": read_version()}

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from ..errors import ScheduleError
@@ -24,6 +23,7 @@ from ..forest import Forest
 from ..nest import Loop, Nest, find_leaf_loops
 from ..nest.problems import Problem
 from ..process.locks import cached_property
+from ..values import dataclass, replace
 
 if TYPE_CHECKING:
     from .schedule import Schedule

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..nest import Loop, Nest, Share, find_paths, make_chain, replace_loop
 from ..nest.marks import MARKS, Marks, marks_of, name_arguments
 from ..nest.problems import Problem, list_problems
 from ..process.locks import cached_property
+from ..values import dataclass, field, replace
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole, make_error
 

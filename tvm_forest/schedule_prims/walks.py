@@ -9,7 +9,6 @@ S-TIR sees a walk as one operator, so none of these has a primitive there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..forest.hits import find_peel_depths
 from ..layouts import OCTETS, SIMDIZED, SIMDIZED_TREES
 from ..nest import Loop, Nest
 from ..nest.problems import Problem
+from ..values import dataclass, replace
 from .directive import (
     Refusal,
     directive,

@@ -13,7 +13,6 @@ the template that it has: rows of a block, and walks together. All others are as
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -26,6 +25,7 @@ from ..schedule import Schedule
 from ..schedule_prims import recipes, rewrite
 from ..schedule_prims.batches import select_schedule
 from ..target import Target
+from ..values import dataclass
 from . import gpu_rules, heuristic, silvanforge
 from .gpu_facts import facts_of
 from .gpu_rules import MIN_RANKED_ROWS, RANKS

@@ -9,11 +9,9 @@ It serves larger batches too, until another point would be faster by more than `
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +26,7 @@ from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .space import (
     MAX_STRAIGHT_HOPS,
     SHARED_BATCH,
+    Choice,
     Point,
     ProblemSize,
     Space,
@@ -47,32 +46,8 @@ ALIKE = 1.05
 """What the point of smaller batches may cost over the cheapest one and still serve: every further
 point is code of its own to compile."""
 
-LIKE = 1.1
-"""How far sizes of models may be apart that are evaluated alike."""
-
 SHOWN = 3
 """Points that `explain` compares."""
-
-
-class Choice(NamedTuple):
-    """What serves some batches.
-
-    Attributes:
-        point: where it is in the space; blocks are not parallel.
-        schedule: the schedule of the point, for one thread.
-        shared: whether it serves batches that are shared out among threads.
-    """
-
-    point: Point
-    schedule: Schedule
-    shared: bool
-
-    def write(self, work: Workload) -> Schedule:
-        """Return the schedule, with parallel rows if there are cores to share them."""
-        outer = self.schedule.nest.children[0]
-        if self.shared and work.target.cores > 1 and outer.kind == "batch":
-            return write_schedule(ProblemSize.of(work), self.point._replace(parallel=True))
-        return self.schedule
 
 
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
@@ -88,60 +63,13 @@ def default_schedules_for(work: Workload) -> dict[int, Schedule]:
     """Return the `default_schedules` of a workload, whose counts may be known already."""
     if work.target.on_gpu:
         return choose_gpu_schedules(work)
-    return arrange_by_batch({k: choice.write(work) for k, choice in _choose(work).items()})
-
-
-class _Kept(NamedTuple):
-    """What was chosen for a model.
-
-    Attributes:
-        facts: what models of the same choice have in common.
-        sizes: numbers in which they differ by little.
-        choices: what serves batches from each of these sizes on.
-    """
-
-    facts: tuple[Any, ...]
-    sizes: tuple[int, ...]
-    choices: dict[int, Choice]
-
-    def serves(self, facts: tuple[Any, ...], sizes: tuple[int, ...]) -> bool:
-        """Return whether what was chosen is good for another model."""
-        pairs = zip(self.sizes, sizes, strict=True)
-        return self.facts == facts and all(max(x) <= LIKE * min(x) for x in pairs)
-
-
-_kept = deque[_Kept](maxlen=32)
-"""What was chosen last."""
-
-
-def keep_or_choose(work: Workload) -> dict[int, Schedule]:
-    """Return the schedules of a model before that was alike, or else the `default_schedules`.
-
-    So a model that is trained again keeps its schedules, and thereby its code, where others would
-    be better by a hair; and nothing has to be priced.
-    """
-    forest = work.forest
-    if work.target.on_gpu or forest.derived:
-        return default_schedules_for(work)
-    space = Space(work, work.start, 1, threads=False)
-    facts: tuple[Any, ...] = (space.key, work.target, work.machine)
-    facts += (work.deepest, work.all_oblivious, forest.has_vectors, forest.n_trees)
-    facts += (forest.n_outputs, forest.n_features, forest.row_dtype, forest.sum_dtype)
-    facts += (forest.threshold.dtype,)
-    sizes = (forest.n_nodes, work.hops, work.tests)
-    like = next((x.choices for x in tuple(_kept) if x.serves(facts, sizes)), {})
-    written = ((k, x, space.schedule(x.point)) for k, x in like.items())
-    choices = {k: x._replace(schedule=sch) for k, x, sch in written if sch is not None}
-    if not like or len(choices) < len(like):
-        choices = _choose(work)
-        _kept.append(_Kept(facts, sizes, choices))
-    return arrange_by_batch({k: choice.write(work) for k, choice in choices.items()})
+    return arrange_by_batch({k: choice.write(work) for k, choice in choose(work).items()})
 
 
 def choose_points(work: Workload) -> set[Point]:
     """Return the points of the default schedules of a model."""
     shares = work.target.cores > 1
-    return {x.point._replace(parallel=x.shared and shares) for x in _choose(work).values()}
+    return {x.point._replace(parallel=x.shared and shares) for x in choose(work).values()}
 
 
 def write_points(work: Workload, points: Iterable[Point]) -> list[Schedule]:
@@ -167,7 +95,7 @@ def hop_schedule(forest: Forest, target: Target) -> Schedule:
     return Choice(point, sch, shared=True).write(work)
 
 
-def _choose(work: Workload) -> dict[int, Choice]:
+def choose(work: Workload) -> dict[int, Choice]:
     """Return what serves batches from each of `BATCHES` on; equal ones are said once."""
     chosen, last = dict[int, Choice](), 0
     spaces = [Space(work, work.start, batch, threads=False) for batch in BATCHES]
@@ -226,7 +154,7 @@ def explain(forest: Forest, target: Target) -> list[str]:
         schedules = choose_gpu_schedules(work).items()
         return [f"batches of {k} row{'s' * (k > 1)} and more:\n{sch}" for k, sch in schedules]
     lines = [f"nanoseconds a row on one thread, as on {work.machine.name}"]
-    for batch in _choose(work):
+    for batch in choose(work):
         lines.append(f"batches of {batch} row{'s' * (batch > 1)} and more:")
         lines += [
             f"  {_describe(work, batch, p)}" for _, p, _ in islice(price_points(work, batch), SHOWN)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import ScheduleError
@@ -26,6 +25,7 @@ from ..layouts import CODED, SIMDIZED, SIMDIZED_TREES, TILED, TRANSPOSED, WORD_N
 from ..process.locks import cached_property
 from ..schedule import Schedule
 from ..schedule_prims.walks import LANE_COUNTS
+from ..values import dataclass
 from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .workload import Workload
 
@@ -297,3 +297,24 @@ def peel(sch: Schedule, shallowest: int, index: str) -> Schedule:
     """
     hops = min(1, shallowest) if sch.rewrites else min(2, shallowest)
     return sch.peel_walk(index, max(1, hops), check=hops == 0)
+
+
+class Choice(NamedTuple):
+    """What serves some batches.
+
+    Attributes:
+        point: where it is in the space; blocks are not parallel.
+        schedule: the schedule of the point, for one thread.
+        shared: whether it serves batches that are shared out among threads.
+    """
+
+    point: Point
+    schedule: Schedule
+    shared: bool
+
+    def write(self, work: Workload) -> Schedule:
+        """Return the schedule, with parallel rows if there are cores to share them."""
+        outer = self.schedule.nest.children[0]
+        if self.shared and work.target.cores > 1 and outer.kind == "batch":
+            return write_schedule(ProblemSize.of(work), self.point._replace(parallel=True))
+        return self.schedule

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ..layouts.row_codes.selections import count_selections, has_levels, is_list
 from ..process.locks import cached_property
 from ..schedule import Schedule
 from ..target import Target
+from ..values import dataclass
 from .machines import Machine, machine_of
 
 MAX_SMALL_TREE_NODES = 4096

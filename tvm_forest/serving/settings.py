@@ -5,10 +5,10 @@ takes: numbers; gives: Settings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import InputError
+from ..values import dataclass, fields
 
 MEGABYTE = 1 << 20
 

@@ -12,7 +12,6 @@ import functools
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from ..clusters import (
 )
 from ..forest import Array
 from ..threads import check_n_jobs
+from ..values import dataclass
 
 WHERE = "spark.predict"
 

@@ -1,7 +1,7 @@
 """Machine code that processes share, kept by what it is made of.
 
-takes: a lowered module as a text, and a library that was compiled of it; gives: the library again,
-in this process or another one.
+takes: a text that says all of a lowered module, and a library that was compiled of it; gives: the
+library again, in this process or another one.
 
 A lowered module holds no arrays of the model, so models of one shape share their code.
 """
@@ -47,7 +47,7 @@ class CodeKeeper(NamedTuple):
         return None if cache is None else cls(cache, target, machine_code.describe(target))
 
     def find(self, text: str) -> tuple[str, Library | None]:
-        """Return the key of a lowered module, and its library if the cache has it."""
+        """Return the key of what a text says all of, and the library if the cache has it."""
         key = digest("code", digest_sources(), self.machine, text)
         return key, load_kept(self.cache, key, self.target)
 

@@ -13,36 +13,31 @@ import functools
 import importlib.util
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tvm_ffi
-
 from ..code_cache import CodeCache, find_cache
 from ..errors import BuildError
-from ..gpu_runtime.library import KernelLibrary
 from ..late import import_late
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks
 from ..process.scratch import make_folder
 from ..runtime import Library
-from ..runtime.loading import (
-    KERNELS,
-    LINKED,
-    LinkedLibrary,
-    MachineCode,
-    describe_system,
-    known_instructions,
-    load_linked,
-)
+from ..runtime.linked import LinkedLibrary
+from ..runtime.loading import KERNELS, LINKED, MachineCode, describe_system, known_instructions
 from ..target import Target, describe_cpu
-from .backends import find_backend
 
 if TYPE_CHECKING:
-    from . import cpu, machine_code
+    import tvm_ffi
+
+    from ..gpu_runtime import library as kernels
+    from . import backends, cpu, machine_code
 else:
+    tvm_ffi = import_late("tvm_ffi")
+    backends = import_late("tvm_forest.targets.backends")
     cpu = import_late("tvm_forest.targets.cpu")
+    kernels = import_late("tvm_forest.gpu_runtime.library")
     machine_code = import_late("tvm_forest.targets.machine_code")
 
 LOG = logging.getLogger(__name__)
@@ -57,7 +52,7 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
         library: what was loaded, an executable of TVM, or kernels.
         target: what it was compiled for.
     """
-    if isinstance(library, KernelLibrary):
+    if target.on_gpu and isinstance(library, kernels.KernelLibrary):
         return MachineCode(KERNELS, library.to_bytes(), {})
     if isinstance(library, LinkedLibrary):
         return library.code
@@ -69,12 +64,12 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
 def load_library(code: MachineCode, target: Target) -> Library | None:
     """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
     if code.form == KERNELS:
-        return KernelLibrary.from_bytes(code.data, find_backend(target))
+        return kernels.KernelLibrary.from_bytes(code.data, backends.find_backend(target))
     try:
         with make_folder("load_library") as folder:
             file = folder / f"code.{code.form}"
             file.write_bytes(code.data)
-            load = load_linked if code.form == LINKED else machine_code.load_bitcode
+            load = LinkedLibrary if code.form == LINKED else machine_code.load_bitcode
             return load(code, file)
     except (BuildError, OSError, RuntimeError, ValueError) as error:
         LOG.warning("compiled code cannot be loaded: %s", error)
@@ -128,14 +123,24 @@ def find_missing(instructions: Iterable[str]) -> set[str]:
 def describe_machine() -> str:
     """Return what decides what becomes of a model for the CPU at hand, beside this package.
 
-    TVM is named by the file in which it keeps its version: to ask it would be to import it. If it
-    is imported already, what runs counts, and not a file that an upgrade has changed since.
+    TVM and apache-tvm-ffi are named by the files in which they keep their versions: to ask them
+    would be to import them. What is imported already counts as it runs, and not as a file that an
+    upgrade has changed since.
     """
-    found = importlib.util.find_spec("tvm")
+    packages = (
+        _describe_package("tvm_ffi", lambda: tvm_ffi.__version__),
+        _describe_package("tvm", lambda: machine_code.TVM_VERSION),
+    )
+    return f"{describe_system()} {describe_cpu()} {packages}"
+
+
+def _describe_package(name: str, ask: Callable[[], str]) -> str:
+    """Return the version of a package, in some text; "" if it is not installed."""
+    found = importlib.util.find_spec(name)
     places = (found.submodule_search_locations if found is not None else None) or ()
     files = [Path(place, name) for place in places for name in ("_version.py", "libinfo.py")]
     version = next((file.read_text("utf-8") for file in files if file.is_file()), "")
-    if found is not None and (not version or "tvm" in sys.modules):
-        here = machine_code.TVM_VERSION
+    if found is not None and (not version or name in sys.modules):
+        here = ask()
         version = version if repr(here) in version.replace('"', "'") else here
-    return f"{describe_system()} {tvm_ffi.__version__} {describe_cpu()} {version}"
+    return version

@@ -13,7 +13,6 @@ GPUs, `passes.gpu.array_facts` adds where trees begin, and how large integers ar
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from ..forest import Array, Forest
 from ..layouts.protocol import LAYOUTS, Layout
 from ..runtime.results import SUMS, Output, result_names
 from ..schedule_prims.walks import TreeDepths
+from ..values import dataclass, fields, is_dataclass
 
 FOREST = "tvm_forest.forest"
 LAYOUT = "tvm_forest.layout"

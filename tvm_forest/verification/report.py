@@ -5,7 +5,7 @@ takes: counts of equal rows, largest distances; gives: Agreement, Report, and th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..values import dataclass
 
 
 @dataclass(frozen=True)

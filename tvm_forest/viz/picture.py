@@ -8,12 +8,12 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..archive import replace_file
 from ..errors import InputError
+from ..values import dataclass, field
 
 SIZE = 8  # of letters, in points
 LETTER, LINE = 0.6 * SIZE / 72, 1.4 * SIZE / 72  # inches

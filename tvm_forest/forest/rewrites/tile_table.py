@@ -16,11 +16,10 @@ there; the look-up table tells to which child of the tile an outcome leads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...errors import ScheduleError
+from ...values import dataclass
 from .. import Array, Forest
 from ..structure.edges import find_children, invert
 from .ordering import order_by_level

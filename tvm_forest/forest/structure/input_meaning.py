@@ -6,10 +6,10 @@ takes: facts about the source library and the model; gives: InputMeaning.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ...process.locks import cached_property
+from ...values import dataclass, field
 from ..encoder import Encoder
 from ..memberships import MembershipTable, SetCounts, count_sets, make_tables
 from ..rules import CategoryRule

@@ -5,10 +5,9 @@ takes: facts about the source library and the model; gives: OutputMeaning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
+from ...values import dataclass, field
 from ..rules import Aggregate, Array, LabelRule, Link
 from .metadata import per_model
 

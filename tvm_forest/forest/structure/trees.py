@@ -7,12 +7,12 @@ Shapes use T trees, N nodes of all trees together, C outputs, W values a leaf, K
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ...process.locks import cached_property
+from ...values import dataclass, field
 from ..rules import LEAF, Array, Comparison
 from .distinct_tests import DistinctTests, find_distinct_tests
 from .edges import find_oblivious

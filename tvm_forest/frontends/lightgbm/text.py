@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
 
 from ...forest import Array
+from ...values import dataclass
 from ..numbers import parse_numbers
 from ..refusals import TRUNCATED, damaged, unsupported
 

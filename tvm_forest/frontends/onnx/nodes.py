@@ -8,11 +8,10 @@ that are not known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...forest import LEAF, Array
+from ...values import dataclass
 from ..assemble import Sets
 from ..refusals import damaged, refuse_damaged, refuse_unsupported, unsupported
 from .operator import TreeOp

@@ -8,12 +8,12 @@ Refused are others, those of another type or length, and tensors outside of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...forest import Array
+from ...values import dataclass
 from ..refusals import damaged, refuse_damaged, unsupported
 
 OPERATORS = {"TreeEnsembleRegressor": 3, "TreeEnsembleClassifier": 3, "TreeEnsemble": 5}

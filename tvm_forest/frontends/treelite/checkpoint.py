@@ -10,12 +10,12 @@ anything is made of that size. Refused are other versions, and fields of later o
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...forest import Array
+from ...values import dataclass
 from ..cursor import Cursor
 from ..refusals import TRUNCATED, damaged, unsupported
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...forest import Array
+from ...values import dataclass
 from ..refusals import damaged, unsupported
 
 # XGBoost takes digits alone for an integer of 64 bits, and stops at what belongs to no number.

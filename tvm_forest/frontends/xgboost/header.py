@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from ...forest import Array
+from ...values import dataclass
 from ..refusals import TRUNCATED, damaged, unsupported
 from . import plain_json, plain_ubjson, ubjson
 from .binary import read_binary

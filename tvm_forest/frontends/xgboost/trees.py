@@ -10,7 +10,6 @@ says, numbers of another kind, and children, vectors and sets that are not there
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from ...forest import LEAF, Array
 from ...process.locks import cached_property
+from ...values import dataclass, replace
 from ..assemble import Nodes
 from ..refusals import damaged, unsupported
 from .document import Field

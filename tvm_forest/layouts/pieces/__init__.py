@@ -26,12 +26,12 @@ narrowed, which needs rows of float32. Walks are in `tir_gen/walks/pieces.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ...forest import Array, Forest
+from ...values import dataclass
 from .. import tir
 from ..linked_nodes import any_default_left
 from ..protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register

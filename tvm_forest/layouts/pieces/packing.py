@@ -7,7 +7,6 @@ Nothing is done node by node: the pieces that begin on a level of some trees are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...forest import Array, Forest
 from ...forest.rewrites.narrowing import round_thresholds
 from ...forest.structure.edges import list_levels
 from ...forest.structure.leaf_table import find_distinct
+from ...values import dataclass, fields
 from . import shapes
 from .lines import EXITS, LEAF_BIT, LINE, MAX_REACH, PLACE_BITS, UNIT, UNIT_BITS, split_bytes
 

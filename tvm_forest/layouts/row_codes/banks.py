@@ -22,12 +22,12 @@ A value that has gone through all levels stands at 2^levels + its rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...forest import Array, Forest
+from ...values import dataclass
 from .ranks import RankCode, SearchGroup, choose_code_dtype, count_levels, find_tests
 
 LANES = 32

@@ -26,12 +26,12 @@ most k, for every cut k.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ...forest import Array
+from ...values import dataclass
 from .ranks import RankCode, count_levels
 
 UNIT_FEATURES = 4

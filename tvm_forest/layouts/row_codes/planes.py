@@ -24,7 +24,6 @@ are the bits of a word, and those of rows 8 i to 8 i + 7 of them are bit i of it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import groupby
 from math import gcd
 from operator import itemgetter
@@ -33,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
+from ...values import dataclass, replace
 from ..protocol import Expr, round_up
 from .panels import PanelCode, SearchedColumns, plan_panels
 from .ranks import CUTS_IN_STEP, RankCode, rank_tests

@@ -29,13 +29,13 @@ trainer compares bins; ours are the thresholds of the model, whatever it was tra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...forest import Array, Forest
 from ...forest.structure.distinct_tests import DistinctTests
+from ...values import dataclass, replace
 from . import categories
 from .categories import CategoricalFeature
 

@@ -18,7 +18,6 @@ Tahoe's shared forest (EuroSys 2021), and "SilvanForge" (SOSP 2024), section 6 o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -31,6 +30,7 @@ from ...layouts.protocol import find
 from ...schedule_prims.directive import make_error
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, i64, join_statements, lanes, rewrite_nest
+from ...values import dataclass
 from ..cache_near import change_in_blocks
 from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts

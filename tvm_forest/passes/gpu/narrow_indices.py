@@ -14,7 +14,6 @@ number of rows keeps 64 bits, so a batch may have 2**31 values and more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -24,6 +23,7 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from ...tir_gen.ir import find_all, find_loops, find_stores, rewrite_loops
+from ...values import dataclass
 from ..function_pass import function_pass
 from .array_facts import RANGES, STARTS
 from .kernel_code import TensorLoad, buffers_of, change_variable, map_kernels, max_value

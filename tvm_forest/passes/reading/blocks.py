@@ -6,12 +6,12 @@ takes: a function with S-TIR blocks; gives: each, with the loops around it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir, tirx
 
 from ...tir_gen import ops
+from ...values import dataclass
 
 
 @dataclass(frozen=True)

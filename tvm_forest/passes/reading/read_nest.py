@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
@@ -35,6 +34,7 @@ from ...schedule_prims.schedule import ROOT, Schedule
 from ...schedule_prims.walks import find_walk_forms
 from ...tir_gen import ir, ops
 from ...tir_gen.attributes import FOREST, LAYOUT, ModelFacts, read_model_facts, to_plain
+from ...values import dataclass, field, replace
 from ..function_pass import function_pass
 from ..nest_facts import NestFacts, amount, name_of
 from .blocks import WalkBlock, find_walk_block

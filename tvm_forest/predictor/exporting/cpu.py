@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...compiler import compile_forest
 from ...layouts.protocol import takes_memberships
+from ...runtime.linked import LinkedLibrary
 from ...schedule_prims.batches import name_functions
 from ...targets.objects import write_object
 from ..functions import rows_per_block
@@ -31,7 +32,7 @@ def write(predictor: Predictor, data: Data, prefix: str, folder: Path) -> dict[s
     """
     forest, library, schedules = predictor.forest, predictor.library, predictor.schedules
     arrays = {name: [x.numpy() for x in read] for name, read in predictor.arguments.items()}
-    if library.mod.kind != "llvm":
+    if isinstance(library, LinkedLibrary):
         compiled = compile_forest(predictor.request, anew=True)
         library, arrays = compiled.library, compiled.arguments
     write_object(library, folder / "code.o", prefix)

@@ -19,7 +19,6 @@ import functools
 import logging
 import os
 import sys
-import sysconfig
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,7 +29,7 @@ from ...errors import BuildError
 from ...forest import Array
 from ...late import import_late
 from ...process.locks import holds_off_forks
-from ...runtime.loading import LinkedLibrary
+from ...runtime.linked import LinkedLibrary
 from ...threads.pool import POOL
 from ..functions import Functions
 
@@ -152,7 +151,7 @@ def _prepare(code: int) -> Callable[[_Sheet], Predict]:
 def _find_python() -> tuple[int, ...] | None:
     """Return the addresses of Python and numpy that sheets begin with; None if they are unknown."""
     is_known = sys.implementation.name == "cpython" and object.__basicsize__ == 16
-    is_free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    is_free = "t" in getattr(sys, "abiflags", "")  # of the interpreter's lock
     if is_free or not is_known or os.environ.get(VARIABLE, "").lower() == "off":
         return None
     new_array = _find_new_array()

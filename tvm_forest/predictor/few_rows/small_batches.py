@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tvm_ffi
 
 from ...forest import Array, Forest
 from ...inputs.checks import NUMBERS
 from ...inputs.roundings import pass_array
 from ...inputs.values import check_values
+from ...late import import_late
 from ...process.ending import is_waited_for
 from ..functions import Functions
 from . import builtin
+
+if TYPE_CHECKING:
+    import tvm_ffi
+else:
+    tvm_ffi = import_late("tvm_ffi")
 
 MAX_BYTES = 1 << 15
 """Bytes of rows that go the short way."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...cores import available_cores
@@ -25,6 +24,7 @@ from ...laying_out.request import BuildRequest
 from ...layouts import SIMDIZED, SIMDIZED_TREES
 from ...target import Target, parse_target
 from ...targets.stored_code import find_code_cache
+from ...values import dataclass
 from ..compiling import find_known
 from .child import Compiling
 from .drawn_models import Drawn, TreeShape, draw_forest, list_drawn

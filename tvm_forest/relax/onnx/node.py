@@ -6,7 +6,6 @@ takes: the protobuf message of a node, expressions; gives: expressions in a bloc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from ...forest import Array
 from ...frontends.refusals import damaged, unsupported
 from ...internals.names import IS_SCHEDULED, OP_PATTERN
+from ...values import dataclass
 from ..functions import OPAQUE
 from ..model import to_tensor_constant
 

@@ -13,15 +13,14 @@ from __future__ import annotations
 import functools
 import json
 import os
-import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ...errors import InputError
 from ...target import Target, cpu_name
+from ...values import dataclass, replace
 
 VARIABLE = "TVM_FOREST_MACHINE"
 """Environment variable: the file of the user's own machine; "off" to use none."""
@@ -173,7 +172,9 @@ def _temper(machine: Machine, machines: tuple[Machine, ...]) -> Machine:
     """Return a machine whose times and caches are halfway, by factors, to the medians of all."""
 
     def halfway(x: float, others: Iterable[float]) -> float:
-        return float((x * statistics.median(others)) ** 0.5)
+        known = sorted(others)
+        median = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
+        return float((x * median) ** 0.5)
 
     times = {
         name: halfway(x, (y.nanoseconds[name] for y in machines if name in y.nanoseconds))

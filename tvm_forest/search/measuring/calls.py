@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ...layouts import (
     ANY_FOREST,
@@ -22,6 +21,7 @@ from ...layouts import (
 )
 from ...schedule_prims.walks import LANE_COUNTS
 from ...target import Target
+from ...values import dataclass
 from ..layout_fit import LANES_ABILITY, PERMUTE_ABILITY
 from ..space import Point
 from .drawn_forests import Shape

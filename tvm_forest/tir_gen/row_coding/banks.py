@@ -13,7 +13,6 @@ cuts of one column, whose first levels are in the same line of memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -21,6 +20,7 @@ from tvm import tirx
 
 from ...layouts.row_codes.banks import LANES, BankCode
 from ...layouts.row_codes.ranks import SearchGroup
+from ...values import dataclass
 from ..builder import Builder
 from ..ir import guard, i64
 from .searches import RowCoder, bring_rows_near, row_pitch

@@ -12,7 +12,6 @@ category leads to the codes of its memberships, or to the bits of their planes (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -28,6 +27,7 @@ from ...layouts.row_codes.planes import (
     words_together,
 )
 from ...layouts.row_codes.ranks import RankCode
+from ...values import dataclass
 from ..builder import Builder
 from ..ir import guard, i64
 from ..walks.node_test import Comparer

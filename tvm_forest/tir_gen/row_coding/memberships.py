@@ -7,13 +7,13 @@ code, or a bit of a plane, for each set of categories that some test of the feat
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
 
 from ...layouts.row_codes.planes import ROWS_IN_WORD, bit_of_row, words_together
+from ...values import dataclass
 from ..builder import Builder
 from ..ir import i64, lanes, spread
 

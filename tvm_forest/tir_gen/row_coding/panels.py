@@ -13,7 +13,6 @@ See `layouts.row_codes.panels`. Rows of the next panel are fetched ahead, while 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from ...layouts.row_codes.planes import (
     words_together,
 )
 from ...layouts.row_codes.ranks import SearchGroup
+from ...values import dataclass, replace
 from ..builder import Builder
 from ..ir import i64
 from ..walks.vectors import Vectors

@@ -17,7 +17,6 @@ divide both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -28,6 +27,7 @@ from ...layouts.row_codes.planes import (
     VECTOR_WORDS,
     words_together,
 )
+from ...values import dataclass, replace
 from ..bit_matrices import make_planes
 from ..builder import Builder
 from ..ir import i64, lanes, spread

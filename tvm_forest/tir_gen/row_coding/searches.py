@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
 
 from ...layouts.row_codes.ranks import CUTS_IN_STEP, RankCode, SearchGroup, count_cuts_before
+from ...values import dataclass
 from ..builder import Builder
 from ..ir import i64
 from ..walks.node_test import Comparer

@@ -15,7 +15,6 @@ code of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +24,7 @@ from ...layouts.bitsliced import BY_LEVELS, LISTED
 from ...layouts.row_codes.planes import ROWS_IN_WORD
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
+from ...values import dataclass
 from .. import ops
 from ..bit_matrices import join_planes
 from ..builder import Builder

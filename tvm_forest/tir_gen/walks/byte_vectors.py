@@ -9,11 +9,11 @@ AVX-512 VBMI, the walk does the same byte by byte, see `permutes`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
+from ...values import dataclass
 from .leaf_tables import choose_by_bits
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 

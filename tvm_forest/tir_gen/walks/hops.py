@@ -22,7 +22,6 @@ whose end is the same for all classes:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from tvm import tirx
 from ...layouts.protocol import Hold, TreeAccess
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
+from ...values import dataclass
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, change_loop, find_stores, guard, i64, mentions

@@ -17,13 +17,13 @@ TIR has no gather, so loads that differ from lane to lane become one scalar load
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
 
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
+from ...values import dataclass, replace
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, i64, replace_vars

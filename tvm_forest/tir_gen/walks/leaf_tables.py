@@ -16,12 +16,12 @@ for fast, which Intel's are not since the microcode of 2023, nor are AMD's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tvm import DataType, tirx
 
+from ...values import dataclass
 from ..ir import lanes
 from .llvm_types import llvm_type
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register

@@ -18,7 +18,6 @@ By a team of threads of a GPU, each of which decides one node:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -26,6 +25,7 @@ from tvm import tirx
 
 from ...layouts.protocol import NodeTest, TreeAccess
 from ...schedule_prims.devices import count_team
+from ...values import dataclass
 from .. import ops
 from .vectors import Vectors
 

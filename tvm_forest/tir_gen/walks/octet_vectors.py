@@ -8,7 +8,6 @@ tile, needs a shift by 2 only, and the leaf number of a tree of 8 levels still f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -23,6 +22,7 @@ from ...layouts.octets import (
     OctetsLayout,
     first_levels,
 )
+from ...values import dataclass
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 
 OCTET, WORDS = f"<{TREES} x i8>", f"<{TREES} x i64>"

@@ -14,7 +14,6 @@ trees; the processor does them while the next 8 trees are walked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +24,7 @@ from ...layouts.octets import TREES, WAITING
 from ...nest import Loop
 from ...schedule import Schedule
 from ...schedule_prims.walks import WalkForm
+from ...values import dataclass
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, guard, i64

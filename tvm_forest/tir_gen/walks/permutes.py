@@ -18,7 +18,6 @@ time for all rows; the walk ends when the last lane has arrived.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +28,7 @@ from ...errors import ScheduleError
 from ...nest import Loop
 from ...schedule import Schedule
 from ...schedule_prims.walks import WalkForm
+from ...values import dataclass
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, guard, i64

@@ -17,7 +17,6 @@ each. Walks that have ended take no time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -27,6 +26,7 @@ from ...layouts.pieces.lines import AT, EXIT_BYTES, LEAF_BIT, LINE, PLACE_BITS, 
 from ...layouts.pieces.shapes import PLACES, TESTS
 from ...nest import Loop
 from ...schedule_prims.walks import WalkForm
+from ...values import dataclass
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, i64

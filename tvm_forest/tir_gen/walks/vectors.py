@@ -11,13 +11,13 @@ LLVM makes of them what the CPU has: vcmpps and kmov with AVX-512, vcmpps and vm
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
 from tvm import tirx
 
 from ...internals.names import IMPORT_LLVM
+from ...values import dataclass, field
 from .llvm_types import SHORT, llvm_type
 from .picks import write_pick
 

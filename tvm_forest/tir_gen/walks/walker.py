@@ -6,7 +6,6 @@ takes: a leaf loop of the schedule and its TIR; gives: whether it may be walked 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ from ...layouts.protocol import Layout
 from ...nest import Loop
 from ...schedule import Schedule
 from ...schedule_prims.walks import LANE_COUNTS, WalkForm
+from ...values import dataclass
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, change_loop, find_all, i64, mentions, rewrite_loops, step_of

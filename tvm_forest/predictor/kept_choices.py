@@ -1,0 +1,113 @@
+"""Schedules of models before, for models that are like them.
+
+takes: Workload, CodeCache; gives: Schedules by the smallest batch they serve.
+
+A model that is trained again keeps its schedules, and thereby its code, where others would be
+better by a hair; and nothing has to be priced, in this process or in another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..archive import Archive
+from ..code_cache import CodeCache, digest, digest_sources
+from ..late import import_late
+from ..schedule import Schedule
+from ..schedule_prims.batches import arrange_by_batch
+from ..search.space import Choice, Point, Space
+from ..search.workload import Workload
+
+if TYPE_CHECKING:
+    from ..search import heuristic
+else:
+    heuristic = import_late("tvm_forest.search.heuristic")
+
+LIKE = 1.1
+"""How far sizes of models may be apart that are evaluated alike."""
+
+MAX_KEPT, MAX_KEYS = 8, 32
+"""Choices that are kept of models whose facts are the same, and facts that a process knows."""
+
+
+class KeptChoice(NamedTuple):
+    """What was chosen for a model.
+
+    Attributes:
+        sizes: numbers in which models of this choice differ by little.
+        points: what serves batches from each of these sizes on, and whether that is shared out.
+    """
+
+    sizes: list[int]
+    points: dict[int, tuple[Point, bool]]
+
+    def write(self, space: Space, sizes: list[int]) -> dict[int, Choice] | None:
+        """Return the choices for another model; None if that is not alike, or they do not fit."""
+        if any(max(x) > LIKE * min(x) for x in zip(self.sizes, sizes, strict=True)):
+            return None
+        written = {k: (x, space.schedule(x), shared) for k, (x, shared) in self.points.items()}
+        choices = {k: Choice(x, sch, y) for k, (x, sch, y) in written.items() if sch is not None}
+        return choices if len(choices) == len(written) else None
+
+
+_known = dict[tuple[Path, str], list[KeptChoice]]()
+"""What was chosen, the latest first, by the folder of a cache and the key of facts."""
+
+
+def keep_or_choose(work: Workload, cache: CodeCache) -> dict[int, Schedule]:
+    """Return the schedules of a model before that was alike, or else the default ones."""
+    forest = work.forest
+    if work.target.on_gpu or forest.derived:
+        return heuristic.default_schedules_for(work)
+    space, sizes = Space(work, work.start, 1, threads=False), [forest.n_nodes, work.hops]
+    sizes.append(work.tests)
+    key = digest("choices", digest_sources(), *_describe(space))
+    known = _find(cache, key)
+    choices = next(filter(None, (kept.write(space, sizes) for kept in tuple(known))), None)
+    if choices is None:
+        choices = heuristic.choose(work)
+        known.insert(0, KeptChoice(sizes, {k: (x.point, x.shared) for k, x in choices.items()}))
+        del known[MAX_KEPT:]
+        # Nothing is compiled anew because of it, so a folder that is only read needs no warning.
+        cache.write(key, Archive({"kept": known}, {}), warns=False)
+    return arrange_by_batch({k: choice.write(work) for k, choice in choices.items()})
+
+
+def _describe(space: Space) -> Iterator[str]:
+    """Yield what models of one choice have in common."""
+    work, forest = space.facts, space.facts.forest
+    for entry in fields(work.target):
+        fact = getattr(work.target, entry.name)
+        yield f"{entry.name} {sorted(fact) if isinstance(fact, frozenset) else fact}"
+    yield work.machine.to_json()
+    yield repr((space.key, work.deepest, work.all_oblivious, forest.has_vectors, forest.n_trees))
+    yield repr((forest.n_outputs, forest.n_features, forest.row_dtype, forest.sum_dtype))
+    yield str(forest.threshold.dtype)
+
+
+def _find(cache: CodeCache, key: str) -> list[KeptChoice]:
+    """Return what was chosen for models of the same facts, which the caller may add to."""
+    place = (cache.folder, key)
+    if place not in _known:
+        entry = cache.read(key)
+        while len(_known) >= MAX_KEYS:
+            _known.pop(next(iter(_known)), None)
+        found = list[KeptChoice]()
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            found += _read({} if entry is None else entry.manifest)
+        _known[place] = found
+    return _known[place]
+
+
+def _read(manifest: dict[str, Any]) -> list[KeptChoice]:
+    """Return what an entry of the cache says."""
+    return [
+        KeptChoice(
+            sizes, {int(k): (Point(*point), shared) for k, (point, shared) in points.items()}
+        )
+        for sizes, points in manifest["kept"]
+    ]
