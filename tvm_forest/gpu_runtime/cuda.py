@@ -10,9 +10,9 @@ import ctypes
 from ctypes import byref, c_int, c_void_p
 from typing import Any, NamedTuple
 
-from .driver import Driver
+from .driver import FORKED, SMALLER
 from .kernels import Arguments, LoadedKernel, Module, Size
-from .parameters import CAPTURING, FORKED, SMALLER
+from .shared_api import CAPTURING, SharedApiDriver
 
 OLD_DRIVER = "update the driver, or install an older nvcc or NVRTC"
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6
@@ -36,7 +36,7 @@ class CudaKernelNeeds(NamedTuple):
     shared: int
 
 
-class CudaDriver(Driver):
+class CudaDriver(SharedApiDriver):
     """A GPU of NVIDIA; `limits` also have bytes of shared memory for kernels that ask for more."""
 
     name = "cuda"
@@ -72,7 +72,7 @@ class CudaDriver(Driver):
         **CAPTURING,
     }
 
-    def _open(self) -> int:
+    def _find_handle(self) -> int:
         handle = self._ask("DeviceGet", self.device)
         context = c_void_p()
         self._call("DevicePrimaryCtxRetain", byref(context), handle)
