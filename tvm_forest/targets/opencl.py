@@ -1,34 +1,41 @@
-"""OpenCL: kernels as text, for programs that have an OpenCL of their own.
+"""OpenCL: kernels as text, which the driver of the device compiles.
 
-takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary to be read.
+takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
-The text and the plans say all that a host program needs. Nothing here runs them.
+The text and the plans say all that a host program needs. Here `gpu_runtime.opencl` runs them.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import numpy as np
 import tvm
 from tvm import tirx
 
 from ..errors import BuildError, InputError
 from ..gpu_runtime.library import KernelLibrary
+from ..gpu_runtime.opencl import ROUNDED_DIVISION
 from ..gpu_runtime.plan import Plan
 from ..internals import names
 from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
-from ..tir_gen.ops import BALLOT, find_calls, find_extern
+from ..tir_gen.ir import find_all
+from ..tir_gen.ops import BALLOT, find_calls, find_extern, is_call
 from .backends import find_backend
-from .kernel_text import atomic_functions, drop_fences, share_written
+from .kernel_text import atomic_functions, drop_fences, map_nodes, share_written
 
 KIND = "opencl"
 
 PRELUDE = """\
-// Build with -cl-fp32-correctly-rounded-divide-sqrt, and with no option that allows more.
+// Build with {options}, and with none that allows inexact arithmetic.
 #pragma OPENCL FP_CONTRACT OFF
 """
+
+WORDS = {8: "char", 16: "short", 32: "int", 64: "long"}
+"""OpenCL's names of whole numbers, by their bits."""
 
 ATOMIC_ADD = """\
 {extension}inline {c} {name}(volatile __global {c}* p, {c} v) {{
@@ -61,9 +68,10 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
         InputError: there are options.
         BuildError: the kernels use what OpenCL has not.
     """
-    if target.options:
-        name = target.options[0][0]
-        raise InputError(f"build: argument 'target': option {name!r} of 'opencl' is unknown")
+    unknown = [name for name, _ in target.options if name != "device"]
+    if unknown:
+        what = f"option {unknown[0]!r} of 'opencl' is unknown; use 'device'"
+        raise InputError(f"build: argument 'target': {what}")
     return KernelLibrary(KIND, *opencl_text(mod), find_backend(target))
 
 
@@ -86,9 +94,59 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
         )
     kernels = drop_fences(kernels)  # FP_CONTRACT does their work
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
+    kernels = map_nodes(map_nodes(kernels, tirx.FloatImm, _write_all_bits), tvm.ir.Call, _read_bits)
     text = str(tvm.get_global_func(names.BUILD_OPENCL)(kernels, target).inspect_source())
     # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.
     text = re.sub(names.OPENCL_DECLARATION, "", text, flags=re.M)
     text = text.replace(names.OPENCL_FENCE, f"{names.OPENCL_FENCE} | CLK_GLOBAL_MEM_FENCE")
-    text = share_written(text, kernels)
-    return PRELUDE + atomic_functions(text, ATOMIC_ADD, FLOATS) + text, plans
+    text = _promise_blocks(share_written(text, kernels), plans)
+    prelude = PRELUDE.format(options=ROUNDED_DIVISION if _divides(kernels) else "no options")
+    return prelude + atomic_functions(text, ATOMIC_ADD, FLOATS) + text, plans
+
+
+def _write_all_bits(x: tirx.FloatImm) -> Any:
+    """Write a constant by its bits, unless the seven digits that TVM prints are all of it."""
+    dtype = np.dtype(str(x.ty.dtype))
+    if float(dtype.type(f"{x.value:.6e}")) == x.value:
+        return x
+    word = f"int{8 * dtype.itemsize}"
+    bits = int(dtype.type(x.value).view(word))
+    return tirx.call_pure_extern(str(dtype), _as(dtype), tirx.IntImm(word, bits))
+
+
+def _read_bits(call: Any) -> Any:
+    """Read bits as another type in OpenCL's words; TVM would cast the address of a variable."""
+    if not is_call(call, names.REINTERPRET):
+        return call
+    dtype = tvm.DataType(str(call.ty.dtype))
+    of_one = np.dtype(str(dtype).partition("x")[0])
+    lanes = str(dtype.lanes) if dtype.lanes > 1 else ""
+    return tirx.call_pure_extern(str(dtype), _as(of_one) + lanes, *call.args)
+
+
+def _as(dtype: np.dtype[Any]) -> str:
+    """Return the function of OpenCL that reads bits as a type."""
+    bits = 8 * dtype.itemsize
+    if dtype.kind == "f":
+        return {32: "as_float", 64: "as_double"}[bits]
+    return f"as_{'u' * (dtype.kind == 'u')}{WORDS[bits]}"
+
+
+def _divides(kernels: tvm.IRModule) -> bool:
+    """Whether kernels divide numbers of 32 bits, which OpenCL rounds correctly only if asked to."""
+    return any(
+        find_all(kernel.body, tirx.Div, lambda x: str(x.ty.dtype).startswith("float32"))
+        for kernel in kernels.functions.values()
+    )
+
+
+def _promise_blocks(text: str, plans: dict[str, Plan]) -> str:
+    """Say of each kernel how large its blocks are; some compilers take them for 256 at most."""
+    launches = [launch for plan in plans.values() for launch in plan.launches]
+    for kernel in {x.kernel for x in launches}:
+        block, *others = {x.block for x in launches if x.kernel == kernel}
+        if not others and all(isinstance(count, int) for count in block):
+            size = ", ".join(map(str, block))
+            promise = f"__kernel __attribute__((reqd_work_group_size({size}))) void {kernel}("
+            text = text.replace(f"__kernel void {kernel}(", promise)
+    return text

@@ -5,6 +5,6 @@ takes: kernels as text; gives: a Driver.
 
 from __future__ import annotations
 
-from .driver import OpenCLDriver
+from .driver import ROUNDED_DIVISION, OpenCLDriver
 
-__all__ = ["OpenCLDriver"]
+__all__ = ["ROUNDED_DIVISION", "OpenCLDriver"]
