@@ -93,8 +93,9 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
             "build: argument 'schedule': OpenCL has no ballots of threads; leave cooperate out"
         )
     kernels = drop_fences(kernels)  # FP_CONTRACT does their work
+    kernels = map_nodes(kernels, tvm.ir.Call, _call_by_opencls_name)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
-    kernels = map_nodes(map_nodes(kernels, tirx.FloatImm, _write_all_bits), tvm.ir.Call, _read_bits)
+    kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
     text = str(tvm.get_global_func(names.BUILD_OPENCL)(kernels, target).inspect_source())
     # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.
     text = re.sub(names.OPENCL_DECLARATION, "", text, flags=re.M)
@@ -114,14 +115,14 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
     return tirx.call_pure_extern(str(dtype), _as(dtype), tirx.IntImm(word, bits))
 
 
-def _read_bits(call: Any) -> Any:
-    """Read bits as another type in OpenCL's words; TVM would cast the address of a variable."""
-    if not is_call(call, names.REINTERPRET):
-        return call
-    dtype = tvm.DataType(str(call.ty.dtype))
-    of_one = np.dtype(str(dtype).partition("x")[0])
-    lanes = str(dtype.lanes) if dtype.lanes > 1 else ""
-    return tirx.call_pure_extern(str(dtype), _as(of_one) + lanes, *call.args)
+def _call_by_opencls_name(call: Any) -> Any:
+    """Call what TVM has other words for: log1pf, and casts of the address of a variable."""
+    if is_call(call, names.LOG1P):
+        return tirx.call_pure_extern(str(call.ty.dtype), "log1p", *call.args)
+    if is_call(call, names.REINTERPRET):
+        of_one, _, lanes = str(call.ty.dtype).partition("x")
+        return tirx.call_pure_extern(str(call.ty.dtype), _as(np.dtype(of_one)) + lanes, *call.args)
+    return call
 
 
 def _as(dtype: np.dtype[Any]) -> str:
