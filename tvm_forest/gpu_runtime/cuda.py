@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_int, c_void_p
-from typing import Any, NamedTuple
+from typing import Any
 
 from .driver import FORKED, SMALLER
-from .kernels import Arguments, LoadedKernel, Module, Size
+from .kernels import Arguments, BlockNeeds, LoadedKernel, Module, Size
 from .shared_api import CAPTURING, SharedApiDriver
 
 OLD_DRIVER = "update the driver, or install an older nvcc or NVRTC"
@@ -27,13 +27,6 @@ RENEWED = (
     *("MemcpyDtoDAsync", "EventDestroy", "CtxPushCurrent", "CtxPopCurrent"),
 )
 """Functions whose old form keeps the plain name."""
-
-
-class CudaKernelNeeds(NamedTuple):
-    """Threads that a kernel may have at most, and bytes of shared memory that it declares."""
-
-    threads: int
-    shared: int
 
 
 class CudaDriver(SharedApiDriver):
@@ -103,7 +96,7 @@ class CudaDriver(SharedApiDriver):
         needs = [c_int(), c_int()]
         for what, number in zip((MOST_THREADS, STATIC_SHARED), needs, strict=True):
             self._do("FuncGetAttribute", byref(number), what, kernel.handle)
-        kernel.needs = CudaKernelNeeds(*(number.value for number in needs))
+        kernel.needs = BlockNeeds(*(number.value for number in needs))
         return kernel
 
     def _check_launch(

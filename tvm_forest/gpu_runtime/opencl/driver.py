@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from ...errors import DeviceError
 from ...forest import Array
 from ..driver import Driver
-from ..kernels import Arguments, LoadedKernel, Module, Size
+from ..kernels import Arguments, BlockNeeds, LoadedKernel, Module, Size
 from . import calls
 
 ROUNDED_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
@@ -38,13 +38,6 @@ class Program(NamedTuple):
 
     handle: int
     kernels: deque[int]
-
-
-class KernelNeeds(NamedTuple):
-    """Threads that a kernel may have at most, and bytes of shared memory that it declares."""
-
-    threads: int
-    shared: int
 
 
 class OpenCLDriver(Driver):
@@ -160,7 +153,7 @@ class OpenCLDriver(Driver):
             self._ask("GetKernelWorkGroupInfo", handle, self._device, number)
             for number in (calls.KERNEL_THREADS, calls.KERNEL_SHARED)
         )
-        kernel.needs = KernelNeeds(*(int.from_bytes(x, sys.byteorder) for x in told))
+        kernel.needs = BlockNeeds(*(int.from_bytes(x, sys.byteorder) for x in told))
         kernel.handle[1].append(handle)
         return kernel
 
