@@ -76,6 +76,7 @@ class Frame:
         for array in arrays:
             places.append(size)
             size += -(-array.nbytes // driver.alignment) * driver.alignment
+        self._about = None
         while self._parts:
             driver.free_part(self._parts.pop())
         if size > self._size:
@@ -87,7 +88,7 @@ class Frame:
             self._parts.append(driver.part(self._there, begin, length))
 
     def _enlarge(self, size: int) -> None:
-        driver, self._about, self._size = self._driver, None, 0
+        driver, self._size = self._driver, 0
         there, self._there, host, self._host = self._there, 0, self._host, 0
         if there:
             driver.free(there)

@@ -70,9 +70,6 @@ BUILD_LOG, EVENT_STATUS, EVENT_END = 0x1183, 0x11D3, 0x1283
 READ_WRITE, WITH_TIMES, REGION, COMPLETE = 1, 2, 0x1220, 0
 """A kind of buffer, a property of queues, what a part of a buffer is, the status of an event."""
 
-THERE_IS_NONE = (-1, -1001)
-"""Errors of a platform without devices, and of a loader without platforms."""
-
 ERRORS = {
     -3: "CL_COMPILER_NOT_AVAILABLE",
     -4: "CL_MEM_OBJECT_ALLOCATION_FAILURE",

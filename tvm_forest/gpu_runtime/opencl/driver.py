@@ -63,9 +63,7 @@ class OpenCLDriver(Driver):
     is_shared = False
 
     def _open(self) -> None:
-        devices = sorted(
-            self._list_devices(), key=lambda x: not self._has(calls.TYPE, calls.GPU, x)
-        )
+        devices = sorted(self._list_devices(), key=self._is_counted_later)
         if not devices:
             raise DeviceError(
                 "opencl: the loader of OpenCL finds no device; install the driver of the GPU, or "
@@ -94,11 +92,11 @@ class OpenCLDriver(Driver):
         return not self._has(calls.TYPE, calls.GPU, device)
 
     def _list(self, function: str, *arguments: Any) -> list[int]:
+        """Return handles, none also where that is an error, as of a driver without its device."""
         count = c_uint()
         code = self._find(function)(*arguments, 0, None, byref(count))
-        if code in calls.THERE_IS_NONE or not (code or count.value):
+        if code or not count.value:
             return []
-        self._check(self.symbol(function), code)
         found = (c_void_p * count.value)()
         self._call(function, *arguments, len(found), found, None)
         return [handle or 0 for handle in found]
