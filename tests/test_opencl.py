@@ -16,6 +16,7 @@ from gpu_schedules import check
 from opencl_here import on_device, opencl_driver
 from random_schedules import check_margins, drawn
 from recipe_cases import CASES, ON_GPU
+from referees import MOST_TEXT
 from scheduled_models import MODELS, answers_of, forest_named
 from shapley import explain, with_cover
 from shared_models import shared_model
@@ -142,10 +143,6 @@ def test_recipes_compute_what_the_model_says_over_every_layout(name: str, layout
         check(model, sch, "opencl", (1, 33), on_device)
     except ForestError as error:
         assert re.search("shuffles|ballots|argument 'layout'|cannot be cached", str(error)), error
-
-
-MOST_TEXT = 30_000
-"""PoCL compiles longer texts for minutes."""
 
 
 @pytest.mark.slow
