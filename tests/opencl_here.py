@@ -21,11 +21,11 @@ from tvm_forest.gpu_runtime.opencl import OpenCLDriver
 
 
 @functools.cache
-def find_loader() -> str | None:
-    """Return the loader of the packages, set up for their PoCL; None without them."""
+def find_loader(name: str = "pocl") -> str | None:
+    """Return the loader of the packages, set up for their PoCL or "oclgrind"; None without them."""
     spec = find_spec("pyopencl")
     folder = Path(spec.origin).parent if spec is not None and spec.origin else Path()
-    loaders, drivers = ([*folder.glob(f".libs/lib{x}*")] for x in ("OpenCL", "pocl"))
+    loaders, drivers = ([*folder.glob(f".libs/lib{x}*")] for x in ("OpenCL", name))
     if not loaders or not drivers:
         return None
     os.environ.setdefault("PYOPENCL_HOME", str(folder))  # this loader falls without

