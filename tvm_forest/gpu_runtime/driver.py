@@ -178,8 +178,8 @@ class Driver(ABC):
     def part(self, pointer: int, begin: int, size: int) -> int:
         """Return the pointer of a part of memory, which begins at a multiple of `alignment`.
 
-        The memory may be given back after its parts only, and no two parts may overlap while both
-        are in use.
+        The memory may be given back after its parts only. What uses parts that overlap has to be
+        in order.
         """
         return pointer + begin
 

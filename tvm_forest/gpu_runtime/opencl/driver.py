@@ -179,9 +179,9 @@ class OpenCLDriver(Driver):
     ) -> None:
         """See `Driver.launch`."""
         if kernel.checked != (block, shared):
-            threads = min(self.limits["threads"], kernel.needs.threads)
-            of_block = shared + kernel.needs.shared
-            self._check_block(kernel.name, block, threads, of_block, self.limits["shared"])
+            limits, needs = self.limits, kernel.needs
+            allowed, whole = min(limits["threads"], needs.threads), shared + needs.shared
+            self._check_block(kernel.name, block, allowed, whole, limits["shared"])
             kernel.checked = block, shared
         try:
             handle = kernel.handle[1].pop()
@@ -191,11 +191,9 @@ class OpenCLDriver(Driver):
             values = zip(arguments.places, arguments.dtypes, strict=True)
             for number, (place, dtype) in enumerate(values):
                 self._call("SetKernelArg", handle, number, dtype.itemsize, place)
-            threads_of = (c_size_t * 3)(*block)
-            all_threads = (c_size_t * 3)(*map(mul, grid, block))
-            sizes = 3, None, all_threads, threads_of
-            on = stream or self._default
-            code = self._find("EnqueueNDRangeKernel")(on, handle, *sizes, 0, None, None)
+            threads, of_block = (c_size_t * 3)(*map(mul, grid, block)), (c_size_t * 3)(*block)
+            about = stream or self._default, handle, 3, None, threads, of_block, 0, None, None
+            code = self._find("EnqueueNDRangeKernel")(*about)
         finally:
             kernel.handle[1].append(handle)
         if code:
@@ -206,11 +204,8 @@ class OpenCLDriver(Driver):
 
     def allocate(self, size: int) -> int:
         """See `Driver.allocate`."""
-        size = max(1, size)
-        flags = calls.READ_WRITE
-        return self._create(
-            "CreateBuffer", self._context, flags, size, None, detail=f"{size} bytes"
-        )
+        about = self._context, calls.READ_WRITE, max(1, size), None
+        return self._create("CreateBuffer", *about, detail=f"{size} bytes")
 
     def free(self, pointer: int) -> None:
         """See `Driver.free`; what is under way keeps the memory as long as it needs it."""
