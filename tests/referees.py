@@ -84,8 +84,9 @@ class OnDevice(NamedTuple):
 
     def predict_margin(self, rows: Array) -> Array:
         """Copy rows and compute; results come back."""
-        margins: Array = self.predictor.predict_margin(self.predictor.put(rows)).numpy()
-        return margins
+        margins, _ = self.predictor.start(self.predictor.put(rows))
+        found: Array = margins.numpy()
+        return found
 
 
 def list_cases(count: int) -> Iterator[tuple[str, str, Schedule | None]]:
@@ -136,7 +137,7 @@ def main() -> int:
     os.environ |= {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_LOG": str(log)}
     driver = Referee(find_loader("oclgrind" if options.races else "pocl"))
     found, wrong = Found(), 0
-    print(driver.identity)
+    print(driver.identity, flush=True)
     for where, name, sch in list_cases(options.count):
         try:
             found += compare(driver, where, name, sch)
