@@ -39,11 +39,14 @@ WORDS = {8: "char", 16: "short", 32: "int", 64: "long"}
 
 ATOMIC_ADD = """\
 {extension}inline {c} {name}(volatile __global {c}* p, {c} v) {{
+  volatile __global {bits}* at = (volatile __global {bits}*)p;
   union {{ {c} value; {bits} bits; }} old, now;
+  {bits} seen = {swap}(at, 0, 0);  // a plain read would race with others
   do {{
-    old.value = *p;
+    old.bits = seen;
     now.value = old.value + v;
-  }} while ({swap}((volatile __global {bits}*)p, old.bits, now.bits) != old.bits);
+    seen = {swap}(at, old.bits, now.bits);
+  }} while (seen != old.bits);
   return old.value;
 }}
 """
@@ -79,7 +82,7 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     """Return the kernels of a module as OpenCL C, and what launches them.
 
     Raises:
-        BuildError: a kernel uses shuffles or ballots.
+        BuildError: a kernel uses shuffles, ballots or comparisons of vectors.
     """
     target = tvm.target.Target({"kind": KIND}, host={"kind": "llvm"})
     kernels, plans = split_kernels(mod, target)
@@ -92,6 +95,11 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
         raise BuildError(
             "build: argument 'schedule': OpenCL has no ballots of threads; leave cooperate out"
         )
+    if any(_compares_vectors(func) for func in kernels.functions.values()):
+        raise BuildError(
+            "build: argument 'schedule': in OpenCL's vectors -1 is true, which TVM takes for 1; "
+            "leave simdize out"
+        )
     kernels = drop_fences(kernels)  # FP_CONTRACT does their work
     kernels = map_nodes(kernels, tvm.ir.Call, _call_by_opencls_name)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
@@ -103,6 +111,15 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     text = _promise_blocks(share_written(text, kernels), plans)
     prelude = PRELUDE.format(options=ROUNDED_DIVISION if _divides(kernels) else "no options")
     return prelude + atomic_functions(text, ATOMIC_ADD, FLOATS) + text, plans
+
+
+def _compares_vectors(kernel: tirx.PrimFunc) -> bool:
+    """Whether a kernel compares several numbers at once."""
+    compared = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+    return any(
+        find_all(kernel.body, kind, lambda x: tvm.DataType(str(x.a.ty.dtype)).lanes > 1)
+        for kind in compared
+    )
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:
