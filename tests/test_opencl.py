@@ -73,6 +73,17 @@ def test_atomic_sums_compare_and_swap() -> None:
     assert "atomic_cmpxchg" in text
 
 
+def test_sums_in_memory_of_a_block_have_a_function_of_their_own() -> None:
+    sch = tvm_forest.new_schedule(forest()).tile("batch", "b0", "b1", 4).tile("tree", "t0", "t1", 3)
+    sch = sch.reorder("b0", "b1", "t0", "t1").gpu_dimension("b0", "grid.x")
+    sch = sch.gpu_dimension("b1", "block.x").gpu_dimension("t0", "block.y").shared_reduce("t0")
+    sch = sch.gpu_dimension("t1", "block.z").atomic_reduce("t1")
+    predictor = tvm_forest.build(forest(), "opencl", sch, exact=False)
+    text = predictor.source("opencl")
+    assert re.search(r"tvmf_atomic_add_float32_shared\(volatile __local float\* p", text)
+    check(forest(), sch, "opencl", (1, 33), on_device)
+
+
 def test_logarithms_have_the_name_that_opencl_knows() -> None:
     model = replace(forest(), link="log1p_exp")
     text = tvm_forest.build(model, "opencl", CASES["E4"].schedule).source("opencl")

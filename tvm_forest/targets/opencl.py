@@ -38,8 +38,8 @@ WORDS = {8: "char", 16: "short", 32: "int", 64: "long"}
 """OpenCL's names of whole numbers, by their bits."""
 
 ATOMIC_ADD = """\
-{extension}inline {c} {name}(volatile __global {c}* p, {c} v) {{
-  volatile __global {bits}* at = (volatile __global {bits}*)p;
+{extension}inline {c} {name}(volatile {space} {c}* p, {c} v) {{
+  volatile {space} {bits}* at = (volatile {space} {bits}*)p;
   union {{ {c} value; {bits} bits; }} old, now;
   {bits} seen = {swap}(at, 0, 0);  // a plain read would race with others
   do {{
@@ -53,14 +53,18 @@ ATOMIC_ADD = """\
 """OpenCL's own atomic addition is for whole numbers only."""
 
 LONG_ATOMICS = "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
+SHARED = "_shared"
+"""Ends the names of functions that add to memory of a block."""
+
 FLOATS = {
-    "float32": {"c": "float", "bits": "uint", "swap": "atomic_cmpxchg", "extension": ""},
-    "float64": {
-        "c": "double",
-        "bits": "ulong",
-        "swap": "atom_cmpxchg",
-        "extension": LONG_ATOMICS,
-    },
+    f"{dtype}{end}": {
+        **{"c": c, "bits": bits, "swap": swap, "extension": extension, "space": space},
+    }
+    for end, space in (("", "__global"), (SHARED, "__local"))
+    for dtype, c, bits, swap, extension in (
+        ("float32", "float", "uint", "atomic_cmpxchg", ""),
+        ("float64", "double", "ulong", "atom_cmpxchg", LONG_ATOMICS),
+    )
 }
 
 
@@ -133,12 +137,16 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
 
 
 def _call_by_opencls_name(call: Any) -> Any:
-    """Call what TVM has other words for: log1pf, and casts of the address of a variable."""
+    """Call what has another name here: log1pf, casts of addresses, sums in memory of a block."""
     if is_call(call, names.LOG1P):
         return tirx.call_pure_extern(str(call.ty.dtype), "log1p", *call.args)
     if is_call(call, names.REINTERPRET):
         of_one, _, lanes = str(call.ty.dtype).partition("x")
         return tirx.call_pure_extern(str(call.ty.dtype), _as(np.dtype(of_one)) + lanes, *call.args)
+    if is_call(call, names.CALL_EXTERN) and any(is_call(x, names.ADDRESS_OF) for x in call.args):
+        name, address, *values = call.args
+        if str(address.args[0].source.scope()).startswith("shared"):
+            return tirx.call_extern(str(call.ty.dtype), name.value + SHARED, address, *values)
     return call
 
 
