@@ -203,10 +203,8 @@ def test_values_differ_as_far_as_functions_of_two_libraries_do(
 def test_single_trees_and_contributions_are_those_of_the_cpu() -> None:
     opencl_driver()
     model = with_cover(forest(3))
-    predictor, rows = (
-        on_device(tvm_forest.build(model, "opencl", CASES["E4"].schedule)),
-        hard_rows(model, 65),
-    )
+    predictor = on_device(tvm_forest.build(model, "opencl", CASES["E4"].schedule))
+    rows = hard_rows(model, 65)
     trees = model.predict_reference(rows, "per_tree")
     assert np.array_equal(predictor.predict_per_tree(rows), trees)
     alone, _ = explain(model, rows)
