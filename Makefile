@@ -6,7 +6,7 @@ BIN := .venv/bin
 TOOLS := build/tools/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all test-full tiny lint format size coverage mutants golden differential sweep schedules catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
+.PHONY: demo test test-all test-full tiny lint format size coverage mutants golden differential sweep schedules referees catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -59,6 +59,9 @@ sweep: $(INSTALLED)  ## 500 models of each library, drawn from a seed; goes on i
 
 schedules: $(INSTALLED)  ## 2,000 random schedules for CPUs and 500 for GPUs; goes on in build/random_schedules.json
 	$(BIN)/python tests/random_schedules.py --schedules 2000 --simt 500 --each 50 --json build/random_schedules.json
+
+referees: $(INSTALLED)  ## kernels by PoCL: all defaults, recipes over all layouts, 300 drawn schedules
+	$(BIN)/python tests/referees.py 300
 
 catboost: $(INSTALLED)  ## CatBoost's losses, trees and statistics: margins on 10,000 hard rows, values on 100,000
 	$(BIN)/python tests/catboost_configurations.py

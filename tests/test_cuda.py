@@ -37,8 +37,8 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.gpu_runtime import cuda_compiler, dlpack
 from tvm_forest.gpu_runtime.arrays import DeviceArray
-from tvm_forest.gpu_runtime.cuda import CudaDriver, CudaKernelNeeds
-from tvm_forest.gpu_runtime.kernels import Arguments, LoadedKernel
+from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.gpu_runtime.kernels import Arguments, BlockNeeds, LoadedKernel
 from tvm_forest.gpu_runtime.library import KernelLibrary
 from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan
 from tvm_forest.layouts import find
@@ -689,7 +689,7 @@ def test_more_shared_memory_than_the_gpu_has_is_refused() -> None:
         DeviceError,
         match=r"300000 bytes of shared memory per block, 232448 are allowed on emulated",
     ):
-        kernel = LoadedKernel(None, "wide", CudaKernelNeeds(1024, 1000))
+        kernel = LoadedKernel(None, "wide", BlockNeeds(1024, 1000))
         driver.launch(kernel, (1, 1, 1), (1, 1, 1), 299000, Arguments([]), 0)
 
 

@@ -288,7 +288,7 @@ def test_the_limit_of_shared_memory_is_that_of_the_gpu_at_hand(most: int) -> Non
         ({"kind": "rocm", "mcpu": "gfx942"}, 64),
         ({"kind": "rocm", "mcpu": "gfx950:sramecc+"}, 160),
         ("rocm", 64),
-        ("opencl", 48),
+        ("opencl", 32),
     ],
 )
 def test_a_target_knows_the_shared_memory_of_its_gpu(target: Any, size: int) -> None:

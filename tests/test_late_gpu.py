@@ -23,9 +23,9 @@ from forests import drawn_forest
 from tvm_forest.gpu_runtime import dlpack, staging
 from tvm_forest.gpu_runtime.arrays import DeviceArray
 from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.driver import Driver
 from tvm_forest.gpu_runtime.library import Backend
 from tvm_forest.gpu_runtime.memory import MemoryPool
+from tvm_forest.gpu_runtime.shared_api import SharedApiDriver
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import recipes
 
@@ -157,7 +157,7 @@ def test_work_that_is_done_late_is_right(
 
 GIVE, TAKE = MemoryPool.give, MemoryPool.take
 PLANTED: dict[str, tuple[type, str, Any, Callable[[int], int]]] = {
-    "streams do not wait for each other": (Driver, "wait", lambda *_: None, on_the_gpu),
+    "streams do not wait for each other": (SharedApiDriver, "wait", lambda *_: None, on_the_gpu),
     "memory serves other streams": (
         MemoryPool,
         "take",
@@ -171,7 +171,7 @@ PLANTED: dict[str, tuple[type, str, Any, Callable[[int], int]]] = {
         on_the_gpu,
     ),
     "rows of others are let go": (MemoryPool, "hold", lambda *_: None, on_the_gpu),
-    "chunks are taken too early": (Driver, "synchronize", lambda *_: None, of_the_host),
+    "chunks are taken too early": (SharedApiDriver, "synchronize", lambda *_: None, of_the_host),
 }
 
 

@@ -203,7 +203,7 @@ def build(
             (docs/other_processors.md), "cuda" or {"kind": "cuda", "arch": "sm_90", "device": 0}
             for a GPU of NVIDIA, which need not be there yet, {"kind": "rocm", "mcpu": "gfx942"}
             for one of AMD, "rocm" for the one at hand or a list of them (docs/gpu.md), "opencl"
-            for text, "simt" to run a schedule for GPUs on the CPU, a Target, or one of TVM's.
+            for any device, "simt" to run a schedule for GPUs on the CPU, a Target, or one of TVM's.
         schedule: how to evaluate the model: a Schedule, a function that is given
             `new_schedule(model)` and returns one, such as a recipe, an `s_tir.Schedule`
             (docs/tvm_schedules.md), or several of these by the smallest batch that each serves,
@@ -269,8 +269,8 @@ def tune(
 
     Args:
         model: see `load`.
-        target: see `build`. Times of "cuda" and "rocm" are the GPU's own, for rows in its memory;
-            times of "simt" say nothing about GPUs.
+        target: see `build`. Times are the GPU's own, for rows in its memory; times of "simt" say
+            nothing about GPUs.
         batch_size: rows of a call, or several such sizes; each gets a schedule.
         rows: (R, F) rows like those that will be predicted, see `predict`; None for rows between
             the model's thresholds.

@@ -26,7 +26,7 @@ _READ = {"cuda": ("arch",), "rocm": ("mcpu",), "opencl": ()}
 _UNREAD = {"kind", "tag", "keys", "host", "libs"}
 
 STATIC_SHARED_BYTES = 48 * 1024
-"""Bytes of shared memory that a block may have on every GPU."""
+"""Bytes of shared memory that a block may have on every GPU of NVIDIA and AMD."""
 
 SHARED_BYTES = {
     **dict.fromkeys((80, 87), 163 * 1024),
@@ -38,6 +38,9 @@ Kernels are compiled for these architectures alone."""
 
 AMD_SHARED_BYTES = 64 * 1024, {"gfx950": 160 * 1024}
 """The same for GPUs of AMD, and for those that have more."""
+
+LEAST_SHARED_BYTES = 32 * 1024
+"""The same for devices of OpenCL, which may not have less."""
 
 OLD, SSE, AVX, AVX2 = "", "ssse3", "ssse3 avx", "ssse3 avx avx2"
 AVX512, AVX512_BW = f"{AVX2} avx512f", f"{AVX2} avx512f avx512bw"
@@ -118,7 +121,7 @@ class Target:
             usual, more = AMD_SHARED_BYTES
             return more.get(str(options.get("mcpu")).partition(":")[0], usual)
         if self.kind not in ("cuda", "simt"):
-            return STATIC_SHARED_BYTES
+            return LEAST_SHARED_BYTES
         arch = str(options.get("arch", ""))
         if arch == "any":
             return min(SHARED_BYTES.values())
@@ -249,6 +252,9 @@ def parse_target(target: str | dict[str, Any] | Target | TvmTarget) -> Target:
         raise _error(f"{unknown}; use 'forwards' or 'backwards'")
     if kind == "cuda":
         _check_cuda(spec)
+    device = spec.get("device", 0)
+    if kind in _READ and (isinstance(device, bool) or not isinstance(device, int) or device < 0):
+        raise _error(f"option 'device' of {kind!r}: {device!r} is no number of a GPU; use 0")
     named = sorted(((key, spec[key]) for key in spec if key != "kind"), key=str)
     options = ((key, tuple(x) if isinstance(x, list) else x) for key, x in named)
     return Target(kind, tuple(options))
@@ -272,7 +278,7 @@ def _read_tvm_target(target: Any) -> dict[str, Any]:
 
 
 def _check_cuda(spec: dict[str, Any]) -> None:
-    arch, device = spec.get("arch", "any"), spec.get("device", 0)
+    arch = spec.get("arch", "any")
     if not isinstance(arch, str) or not re.fullmatch(r"sm_\d+[af]?|any", arch):
         what = f"option 'arch' of 'cuda': {arch!r} is no architecture"
         raise _error(f"{what}; use 'sm_90' or 'any'")
@@ -280,8 +286,6 @@ def _check_cuda(spec: dict[str, Any]) -> None:
         have = ", ".join(f"sm_{number}" for number in sorted(SHARED_BYTES))
         what = f"option 'arch' of 'cuda': kernels were never compiled for {arch!r} (have: {have})"
         raise _error(f"{what}; use one of them, or 'any' for all from sm_80 on")
-    if isinstance(device, bool) or not isinstance(device, int) or device < 0:
-        raise _error(f"option 'device' of 'cuda': {device!r} is no number of a GPU; use 0")
     other = sorted(set(spec) - {"kind", "arch", "device"})
     if other:
         raise _error(f"option {other[0]!r} of 'cuda' is unknown; use 'arch' or 'device'")

@@ -87,10 +87,16 @@ class DeviceArray:
             copy: whether to copy; None if there is no other way.
 
         Raises:
-            BufferError: another device, or the host without a copy.
+            BufferError: another device, the host without a copy, or memory that no other library
+                can use.
         """
         here = self.__dlpack_device__()
         if dl_device in (None, here):
+            if not self._driver.is_shared:
+                raise BufferError(
+                    f"__dlpack__: no other library can use this memory of {self._driver.name}, "
+                    f"which is in a context of its own; use numpy(), or dl_device={dlpack.HOST}"
+                )
             array = self._copied() if copy else self
             if stream != -1:
                 array.let_wait(to_driver_stream(stream))

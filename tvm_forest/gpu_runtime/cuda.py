@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_int, c_void_p
-from typing import Any, NamedTuple
+from typing import Any
 
-from .driver import Driver
-from .kernels import Arguments, LoadedKernel, Module, Size
-from .parameters import CAPTURING, FORKED, SMALLER
+from .driver import FORKED, SMALLER
+from .kernels import Arguments, BlockNeeds, LoadedKernel, Module, Size
+from .shared_api import CAPTURING, SharedApiDriver
 
 OLD_DRIVER = "update the driver, or install an older nvcc or NVRTC"
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6
@@ -29,14 +29,7 @@ RENEWED = (
 """Functions whose old form keeps the plain name."""
 
 
-class CudaKernelNeeds(NamedTuple):
-    """Threads that a kernel may have at most, and bytes of shared memory that it declares."""
-
-    threads: int
-    shared: int
-
-
-class CudaDriver(Driver):
+class CudaDriver(SharedApiDriver):
     """A GPU of NVIDIA; `limits` also have bytes of shared memory for kernels that ask for more."""
 
     name = "cuda"
@@ -72,7 +65,7 @@ class CudaDriver(Driver):
         **CAPTURING,
     }
 
-    def _open(self) -> int:
+    def _find_handle(self) -> int:
         handle = self._ask("DeviceGet", self.device)
         context = c_void_p()
         self._call("DevicePrimaryCtxRetain", byref(context), handle)
@@ -103,7 +96,7 @@ class CudaDriver(Driver):
         needs = [c_int(), c_int()]
         for what, number in zip((MOST_THREADS, STATIC_SHARED), needs, strict=True):
             self._do("FuncGetAttribute", byref(number), what, kernel.handle)
-        kernel.needs = CudaKernelNeeds(*(number.value for number in needs))
+        kernel.needs = BlockNeeds(*(number.value for number in needs))
         return kernel
 
     def _check_launch(

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BuildError, DeviceError
 from ..process.scratch import make_folder
-from .parameters import find_library
+from .driver import find_library
 
 OPTIONS = ("--ftz=false", "--fmad=false", "--prec-div=true", "--prec-sqrt=true")
 """Never fast math: its comparisons take subnormal thresholds for zero."""

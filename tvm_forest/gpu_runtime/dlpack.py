@@ -19,7 +19,7 @@ from ..errors import InputError
 
 CPU = 1
 HOST = (CPU, 0)
-KINDS = {"cuda": 2, "rocm": 10}
+KINDS = {"cuda": 2, "opencl": 4, "rocm": 10}
 """DLPack's numbers of devices."""
 
 LETTERS = "iuf"

@@ -12,15 +12,15 @@ from typing import Any
 
 from ..errors import DeviceError
 from . import code_object
-from .driver import Driver
+from .driver import FORKED, SMALLER
 from .kernels import Arguments, LoadedKernel, Module, Size
-from .parameters import CAPTURING, FORKED, SMALLER
+from .shared_api import CAPTURING, SharedApiDriver
 
 PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")
 """The later one has another struct; the name of the GPU is looked for in either."""
 
 
-class HipDriver(Driver):
+class HipDriver(SharedApiDriver):
     """A GPU of AMD."""
 
     name = "rocm"
@@ -65,7 +65,7 @@ class HipDriver(Driver):
         **CAPTURING,
     }
 
-    def _open(self) -> int:
+    def _find_handle(self) -> int:
         return self.device
 
     def _find_architecture(self) -> str:

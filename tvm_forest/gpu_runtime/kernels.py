@@ -29,6 +29,13 @@ class Module(NamedTuple):
     needs: dict[str, Any]
 
 
+class BlockNeeds(NamedTuple):
+    """Threads that a kernel may have at most, and bytes of shared memory that it declares."""
+
+    threads: int
+    shared: int
+
+
 @dataclass
 class LoadedKernel:
     """A kernel of a module.

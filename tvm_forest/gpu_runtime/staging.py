@@ -28,9 +28,6 @@ from .memory import round_up
 CHUNK_BYTES, CHUNK_ROWS = 1 << 22, 2048
 """Bytes of the rows of a chunk, but so many rows at least."""
 
-ALIGNMENT = 256
-"""Of each array in a frame, in bytes."""
-
 
 class Frame:
     """Room for a chunk on the host and on the GPU, and a stream for it.
@@ -45,7 +42,7 @@ class Frame:
         self._about: Any = None
         self._rows: Any = None
         self._results: list[Array] = []
-        self._pointers: list[int] = []
+        self._parts: list[int] = []  # the memory of all results, of the rows, and of each result
         self._span = 0, 0  # of the results: where they begin, and their bytes
 
     def start(self, bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
@@ -56,10 +53,11 @@ class Frame:
             self._about = about
         driver, stream = self._driver, self._stream
         self._rows[...] = rows
-        driver.copy_in(self._there, self._host, rows.nbytes, stream)
-        bound.run(self._there, self._pointers, len(rows), stream)
+        all_results, rows_there, *results_there = self._parts
+        driver.copy_in(rows_there, self._host, rows.nbytes, stream)
+        bound.run(rows_there, results_there, len(rows), stream)
         begin, size = self._span
-        driver.copy_out(self._host + begin, self._there + begin, size, stream)
+        driver.copy_out(self._host + begin, all_results, size, stream)
 
     def finish(self, results: Sequence[Array]) -> None:
         """Wait for the work, and copy what it gives."""
@@ -74,21 +72,23 @@ class Frame:
 
     def _lay_out(self, rows: Array, results: Sequence[Array]) -> None:
         """Find places for arrays like these, and more room if it is needed."""
-        places, size = [], 0
-        for array in (rows, *results):
+        driver, arrays, places, size = self._driver, (rows, *results), list[int](), 0
+        for array in arrays:
             places.append(size)
-            size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+            size += -(-array.nbytes // driver.alignment) * driver.alignment
+        self._about = None
+        while self._parts:
+            driver.free_part(self._parts.pop())
         if size > self._size:
             self._enlarge(round_up(size))
-        views = [
-            _view(self._host + place, x) for place, x in zip(places, (rows, *results), strict=True)
-        ]
-        self._rows, *self._results = views
-        self._pointers = [self._there + place for place in places[1:]]
+        pairs = list(zip(places, arrays, strict=True))
+        self._rows, *self._results = (_view(self._host + place, x) for place, x in pairs)
         self._span = places[1], size - places[1]
+        for begin, length in (self._span, *((place, x.nbytes) for place, x in pairs)):
+            self._parts.append(driver.part(self._there, begin, length))
 
     def _enlarge(self, size: int) -> None:
-        driver, self._about, self._size = self._driver, None, 0
+        driver, self._size = self._driver, 0
         there, self._there, host, self._host = self._there, 0, self._host, 0
         if there:
             driver.free(there)

@@ -60,6 +60,7 @@ FMA = operator("tirx.fma", "contributions, where the processor has it")
 EXP = operator("tirx.exp", "replaced by a function with known bits on GPUs")
 EXP2 = operator("tirx.exp2", "replaced by a function with known bits on GPUs")
 LOG1P = operator("tirx.log1p", "replaced by a function with known bits on GPUs")
+REINTERPRET = operator("tirx.reinterpret", "bits of one type that are read as another")
 POW = operator("tirx.pow", "powers of two, which become `exp2`")
 
 # -- Python names ---------------------------------------------------------------------------------

@@ -149,13 +149,18 @@ class DevicePredictor(Predictor):
 
         The function is that of their number if none is given.
         """
-        kind = self.library.kind
+        kind, driver = self.library.kind, self.library.executor.driver
         stream = _stream_of(rows) if self.stream is None else self.stream
-        wanted = (dlpack.KINDS[kind], self.library.executor.driver.device)
+        wanted = (dlpack.KINDS[kind], driver.device)
         if place != wanted:
             raise InputError(
                 f"predict: argument 'rows': they are on device {place} of DLPack, the model is on "
                 f"{wanted} ({kind}); move them, or give 'device' in the target"
+            )
+        if type(rows) is not DeviceArray and not driver.is_shared:
+            raise InputError(
+                f"predict: argument 'rows': they are in memory of {kind} that the predictor cannot "
+                "read, as it has a context of its own; give rows on the host, or those of `put`"
             )
         if type(rows) is DeviceArray:
             tensor: DeviceRows = rows.let_wait(stream)
@@ -174,7 +179,7 @@ class DevicePredictor(Predictor):
             return tensor, stream
         host_rows = np.empty(tensor.shape, tensor.dtype)
         if host_rows.size:
-            self.library.executor.driver.download(host_rows, tensor.pointer, stream)
+            driver.download(host_rows, tensor.pointer, stream)
         return self._upload(to_rows(host_rows, forest), function, stream), stream
 
     def _upload(self, rows: Array, function: BoundFunction, stream: int) -> DeviceArray:

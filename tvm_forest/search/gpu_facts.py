@@ -3,13 +3,15 @@
 takes: Target; gives: GpuFacts.
 
 A target may name an architecture, of which several GPUs are sold: these are the facts of the one
-that is met most often in servers. A target that names none is taken for an H100.
+that is met most often in servers. A target that names none is taken for an H100, and one of OpenCL
+for a device of medium size.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..schedule_prims.devices import MAX_BLOCK_THREADS
 from ..target import Target
 
 KB = 1024
@@ -22,14 +24,19 @@ class GpuFacts(NamedTuple):
         processors: multiprocessors, or compute units.
         warps: groups of 32 threads that one of them holds.
         shared_bytes: shared memory of one of them.
+        block_threads: threads of a block, at most.
     """
 
     processors: int = 132
     warps: int = 64
     shared_bytes: int = 228 * KB
+    block_threads: int = MAX_BLOCK_THREADS
 
 
 ASSUMED = GpuFacts()
+ANY_DEVICE = GpuFacts(32, 32, 64 * KB, 256)
+"""A device of OpenCL, of which neither maker nor size is known; nearly all have blocks so large."""
+
 KNOWN = {
     "sm_80": GpuFacts(108, 64, 164 * KB),
     "sm_86": GpuFacts(84, 48, 100 * KB),
@@ -46,7 +53,9 @@ KNOWN = {
 
 
 def facts_of(target: Target) -> GpuFacts:
-    """Return the facts of the architecture that a target names, or those of an H100."""
+    """Return the facts of the architecture that a target names, or those that are assumed."""
+    if target.kind == "opencl":
+        return ANY_DEVICE
     options = dict(target.options)
     name = str(options.get("arch") or options.get("mcpu") or "")
     return KNOWN.get(name.rstrip("af") if name.startswith("sm_") else name, ASSUMED)

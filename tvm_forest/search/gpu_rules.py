@@ -124,7 +124,8 @@ def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
 
 
 def _give_rows_threads(work: Workload) -> GpuPoint:
-    rows = next((x for x in BLOCK_ROWS if x * work.row_bytes <= MAX_SHARED_BYTES), 0)
+    allowed = min(MAX_SHARED_BYTES, work.target.shared_bytes)
+    rows = next((x for x in BLOCK_ROWS if x * work.row_bytes <= allowed), 0)
     layout = PADDED if work.slots_per_node <= MAX_SLOTS_PER_NODE else ANY_FOREST
     block = rows or BLOCK_ROWS[0]
     return GpuPoint(block, 1, 1, rows > 0, False, False, 1, False, layout)

@@ -24,7 +24,7 @@ from ..schedule_prims import Schedule
 from ..target import Target, cpu_name
 
 FORMAT = 2
-REAL_GPUS = ("cuda", "rocm")
+REAL_GPUS = ("cuda", "rocm", "opencl")
 NAMELESS = "a GPU"
 """The GPU of records that do not name theirs; nobody can tell where they hold."""
 

@@ -14,7 +14,7 @@ from math import log2
 from typing import Any, NamedTuple
 
 from ..layouts import ANY_FOREST, COPIED, PADDED, TRANSPOSED
-from ..schedule_prims.devices import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
+from ..schedule_prims.devices import MAX_SHARED_BYTES
 from .gpu_facts import ASSUMED, GpuFacts
 
 
@@ -113,8 +113,8 @@ def find_obstacle(point: GpuPoint, problem: GpuProblem) -> str | None:
     trees = -(-problem.rounds // point.tree_blocks)
     if rows % point.rows_thread:
         return f"{rows} rows of a block are not dealt out {point.rows_thread} to a thread"
-    if not MIN_BLOCK_THREADS <= threads <= MAX_BLOCK_THREADS:
-        allowed = f"{MIN_BLOCK_THREADS} to {MAX_BLOCK_THREADS}"
+    if not MIN_BLOCK_THREADS <= threads <= problem.gpu.block_threads:
+        allowed = f"{MIN_BLOCK_THREADS} to {problem.gpu.block_threads}"
         return f"{threads} threads of a block, allowed are {allowed}"
     if point.tree_threads > trees or point.tree_blocks > max(1, problem.rounds):
         return f"{point.tree_threads} threads share {trees} trees"

@@ -14,11 +14,14 @@ from ..gpu_runtime.cuda import CudaDriver
 from ..gpu_runtime.driver import Driver
 from ..gpu_runtime.hip import HipDriver
 from ..gpu_runtime.library import Backend
+from ..gpu_runtime.opencl import OpenCLDriver
 from ..target import Target
 
 DEFAULT_GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 """For these code is made where no GPU is named and none can be asked: the newest of CDNA 2, 3 and 4
 and of RDNA 2, 3 and 4, which the driver tells apart by name."""
+
+DRIVERS: dict[str, Any] = {"cuda": CudaDriver, "rocm": HipDriver, "opencl": OpenCLDriver}
 
 
 @functools.cache
@@ -28,12 +31,8 @@ def open_driver(kind: str, device: int) -> Driver:
     Raises:
         DeviceError: there is none.
     """
-    if kind == "opencl":
-        raise DeviceError(
-            "opencl: kernels for OpenCL are text only; take predictor.source('opencl') and "
-            "predictor.library.plans to a program of yours, or use target 'cuda', 'rocm' or 'llvm'"
-        )
-    return {"cuda": CudaDriver, "rocm": HipDriver}[kind](device)
+    opened: Driver = DRIVERS[kind](device)
+    return opened
 
 
 def find_backend(target: Target) -> Backend:

@@ -1,56 +1,70 @@
-"""OpenCL: kernels as text, for programs that have an OpenCL of their own.
+"""OpenCL: kernels as text, which the driver of the device compiles.
 
-takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary to be read.
+takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
-The text and the plans say all that a host program needs. Nothing here runs them.
+The text and the plans say all that a host program needs. Here `gpu_runtime.opencl` runs them.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import numpy as np
 import tvm
 from tvm import tirx
 
 from ..errors import BuildError, InputError
 from ..gpu_runtime.library import KernelLibrary
+from ..gpu_runtime.opencl import ROUNDED_DIVISION
 from ..gpu_runtime.plan import Plan
 from ..internals import names
 from ..passes.gpu.kernel_code import SHUFFLE
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
-from ..tir_gen.ops import BALLOT, find_calls, find_extern
+from ..tir_gen.ir import find_all
+from ..tir_gen.ops import BALLOT, find_calls, find_extern, is_call
 from .backends import find_backend
-from .kernel_text import atomic_functions, drop_fences, share_written
+from .kernel_text import atomic_functions, drop_fences, map_nodes, share_written
 
 KIND = "opencl"
 
 PRELUDE = """\
-// Build with -cl-fp32-correctly-rounded-divide-sqrt, and with no option that allows more.
+// Build with {options}, and with none that allows inexact arithmetic.
 #pragma OPENCL FP_CONTRACT OFF
 """
 
+WORDS = {8: "char", 16: "short", 32: "int", 64: "long"}
+"""OpenCL's names of whole numbers, by their bits."""
+
 ATOMIC_ADD = """\
-{extension}inline {c} {name}(volatile __global {c}* p, {c} v) {{
+{extension}inline {c} {name}(volatile {space} {c}* p, {c} v) {{
+  volatile {space} {bits}* at = (volatile {space} {bits}*)p;
   union {{ {c} value; {bits} bits; }} old, now;
+  {bits} seen = {swap}(at, 0, 0);  // a plain read would race with others
   do {{
-    old.value = *p;
+    old.bits = seen;
     now.value = old.value + v;
-  }} while ({swap}((volatile __global {bits}*)p, old.bits, now.bits) != old.bits);
+    seen = {swap}(at, old.bits, now.bits);
+  }} while (seen != old.bits);
   return old.value;
 }}
 """
 """OpenCL's own atomic addition is for whole numbers only."""
 
 LONG_ATOMICS = "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
+SHARED = "_shared"
+"""Ends the names of functions that add to memory of a block."""
+
 FLOATS = {
-    "float32": {"c": "float", "bits": "uint", "swap": "atomic_cmpxchg", "extension": ""},
-    "float64": {
-        "c": "double",
-        "bits": "ulong",
-        "swap": "atom_cmpxchg",
-        "extension": LONG_ATOMICS,
-    },
+    f"{dtype}{end}": {
+        **{"c": c, "bits": bits, "swap": swap, "extension": extension, "space": space},
+    }
+    for end, space in (("", "__global"), (SHARED, "__local"))
+    for dtype, c, bits, swap, extension in (
+        ("float32", "float", "uint", "atomic_cmpxchg", ""),
+        ("float64", "double", "ulong", "atom_cmpxchg", LONG_ATOMICS),
+    )
 }
 
 
@@ -61,9 +75,10 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
         InputError: there are options.
         BuildError: the kernels use what OpenCL has not.
     """
-    if target.options:
-        name = target.options[0][0]
-        raise InputError(f"build: argument 'target': option {name!r} of 'opencl' is unknown")
+    unknown = [name for name, _ in target.options if name != "device"]
+    if unknown:
+        what = f"option {unknown[0]!r} of 'opencl' is unknown; use 'device'"
+        raise InputError(f"build: argument 'target': {what}")
     return KernelLibrary(KIND, *opencl_text(mod), find_backend(target))
 
 
@@ -71,7 +86,7 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     """Return the kernels of a module as OpenCL C, and what launches them.
 
     Raises:
-        BuildError: a kernel uses shuffles or ballots.
+        BuildError: a kernel uses shuffles, ballots or comparisons of vectors.
     """
     target = tvm.target.Target({"kind": KIND}, host={"kind": "llvm"})
     kernels, plans = split_kernels(mod, target)
@@ -84,11 +99,80 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
         raise BuildError(
             "build: argument 'schedule': OpenCL has no ballots of threads; leave cooperate out"
         )
+    if any(_compares_vectors(func) for func in kernels.functions.values()):
+        raise BuildError(
+            "build: argument 'schedule': in OpenCL's vectors -1 is true, which TVM takes for 1; "
+            "leave simdize out"
+        )
     kernels = drop_fences(kernels)  # FP_CONTRACT does their work
+    kernels = map_nodes(kernels, tvm.ir.Call, _call_by_opencls_name)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
+    kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
     text = str(tvm.get_global_func(names.BUILD_OPENCL)(kernels, target).inspect_source())
     # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.
     text = re.sub(names.OPENCL_DECLARATION, "", text, flags=re.M)
     text = text.replace(names.OPENCL_FENCE, f"{names.OPENCL_FENCE} | CLK_GLOBAL_MEM_FENCE")
-    text = share_written(text, kernels)
-    return PRELUDE + atomic_functions(text, ATOMIC_ADD, FLOATS) + text, plans
+    text = _promise_blocks(share_written(text, kernels), plans)
+    prelude = PRELUDE.format(options=ROUNDED_DIVISION if _divides(kernels) else "no options")
+    return prelude + atomic_functions(text, ATOMIC_ADD, FLOATS) + text, plans
+
+
+def _compares_vectors(kernel: tirx.PrimFunc) -> bool:
+    """Whether a kernel compares several numbers at once."""
+    compared = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+    return any(
+        find_all(kernel.body, kind, lambda x: tvm.DataType(str(x.a.ty.dtype)).lanes > 1)
+        for kind in compared
+    )
+
+
+def _write_all_bits(x: tirx.FloatImm) -> Any:
+    """Write a constant by its bits, unless the seven digits that TVM prints are all of it."""
+    dtype = np.dtype(str(x.ty.dtype))
+    if float(dtype.type(f"{x.value:.6e}")) == x.value:
+        return x
+    word = f"int{8 * dtype.itemsize}"
+    bits = int(dtype.type(x.value).view(word))
+    return tirx.call_pure_extern(str(dtype), _as(dtype), tirx.IntImm(word, bits))
+
+
+def _call_by_opencls_name(call: Any) -> Any:
+    """Call what has another name here: log1pf, casts of addresses, sums in memory of a block."""
+    if is_call(call, names.LOG1P):
+        return tirx.call_pure_extern(str(call.ty.dtype), "log1p", *call.args)
+    if is_call(call, names.REINTERPRET):
+        of_one, _, lanes = str(call.ty.dtype).partition("x")
+        return tirx.call_pure_extern(str(call.ty.dtype), _as(np.dtype(of_one)) + lanes, *call.args)
+    if is_call(call, names.CALL_EXTERN) and any(is_call(x, names.ADDRESS_OF) for x in call.args):
+        name, address, *values = call.args
+        if str(address.args[0].source.scope()).startswith("shared"):
+            return tirx.call_extern(str(call.ty.dtype), name.value + SHARED, address, *values)
+    return call
+
+
+def _as(dtype: np.dtype[Any]) -> str:
+    """Return the function of OpenCL that reads bits as a type."""
+    bits = 8 * dtype.itemsize
+    if dtype.kind == "f":
+        return {32: "as_float", 64: "as_double"}[bits]
+    return f"as_{'u' * (dtype.kind == 'u')}{WORDS[bits]}"
+
+
+def _divides(kernels: tvm.IRModule) -> bool:
+    """Whether kernels divide numbers of 32 bits, which OpenCL rounds correctly only if asked to."""
+    return any(
+        find_all(kernel.body, tirx.Div, lambda x: str(x.ty.dtype).startswith("float32"))
+        for kernel in kernels.functions.values()
+    )
+
+
+def _promise_blocks(text: str, plans: dict[str, Plan]) -> str:
+    """Say of each kernel how large its blocks are; some compilers take them for 256 at most."""
+    launches = [launch for plan in plans.values() for launch in plan.launches]
+    for kernel in {x.kernel for x in launches}:
+        block, *others = {x.block for x in launches if x.kernel == kernel}
+        if not others and all(isinstance(count, int) for count in block):
+            size = ", ".join(map(str, block))
+            promise = f"__kernel __attribute__((reqd_work_group_size({size}))) void {kernel}("
+            text = text.replace(f"__kernel void {kernel}(", promise)
+    return text

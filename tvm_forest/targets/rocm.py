@@ -114,8 +114,6 @@ def find_gpus(target: Target) -> tuple[str, ...]:
     device, named = options.pop("device", 0), str(options.pop("mcpu", ""))
     if options:
         raise InputError(f"{WHERE}: option {next(iter(options))!r} of 'rocm' is unknown; {OPTIONS}")
-    if isinstance(device, bool) or not isinstance(device, int) or device < 0:
-        raise InputError(f"{WHERE}: option 'device' of 'rocm': {device!r} is no number; use 0")
     if named == ANY:
         return DEFAULT_GPUS
     gpu = (named or _ask_gpu(device)).partition(":")[0]  # gfx90a:sramecc+:xnack-

@@ -39,17 +39,12 @@ def identify_in(child: Child, target: Target) -> str:
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
-        InputError: kernels of the target are not run by this package.
+        InputError: the target is another machine.
     """
     if target.is_elsewhere:
         raise InputError(
             f"tune: argument 'target': {target.to_dict()} is another machine, whose code does not "
             "run here; run tvm-forest rpc there, and give remote="
-        )
-    if target.kind == "opencl":
-        raise InputError(
-            "tune: argument 'target': kernels for 'opencl' are text that is not run here; use "
-            "'cuda', 'rocm' or 'simt'"
         )
     if target.kind not in REAL_GPUS:
         return ""

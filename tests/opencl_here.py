@@ -1,0 +1,65 @@
+"""The OpenCL at hand for tests: that of the system, or PoCL as Python packages bring it.
+
+`pip install pyopencl pocl-binary-distribution` puts a loader and PoCL into one folder; pyopencl
+itself is not imported. What PoCL compiles is kept for the run of the tests only.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tvm_forest.errors import DeviceError
+from tvm_forest.gpu_runtime.library import Backend
+from tvm_forest.gpu_runtime.opencl import OpenCLDriver
+
+
+@functools.cache
+def find_loader(name: str = "pocl") -> str | None:
+    """Return the loader of the packages, set up for their PoCL or "oclgrind"; None without them."""
+    spec = find_spec("pyopencl")
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else Path()
+    loaders, drivers = ([*folder.glob(f".libs/lib{x}*")] for x in ("OpenCL", name))
+    if not loaders or not drivers:
+        return None
+    os.environ.setdefault("PYOPENCL_HOME", str(folder))  # this loader falls without
+    os.environ.setdefault("OCL_ICD_VENDORS", str(drivers[0]))
+    return str(loaders[0])
+
+
+@functools.cache
+def _folder_of_pocl() -> Any:
+    folder = tempfile.TemporaryDirectory(prefix="pocl-")
+    os.environ["POCL_CACHE_DIR"] = folder.name
+    return folder
+
+
+@functools.cache
+def _open() -> OpenCLDriver | str:
+    _folder_of_pocl()
+    try:
+        return OpenCLDriver(library=find_loader())
+    except DeviceError as error:
+        return str(error)
+
+
+def opencl_driver() -> OpenCLDriver:
+    """Return the driver of a device, the same for all tests, or skip the one that asks."""
+    driver = _open()
+    if isinstance(driver, str):
+        pytest.skip(driver)
+    return driver
+
+
+def on_device(predictor: Any, driver: OpenCLDriver | None = None) -> Any:
+    """Return a predictor of target "opencl", whose kernels run on the device of `opencl_driver`."""
+    found = driver or opencl_driver()
+    for code in predictor.libraries:
+        code.library.backend = Backend(lambda: found, lambda text, *_: text.encode())
+    return predictor
