@@ -299,11 +299,8 @@ def test_bitcode_that_is_loaded_is_not_kept(saved: bytes, monkeypatch: Any) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("repeat", [load_often, build_often, update_often])
 def test_mappings_and_memory_stay_as_they_are(repeat: Any) -> None:
-    for _ in range(3):  # the allocator itself takes one now and then, a leak each time
-        before, after = repeat(40)
-        if after.maps <= before.maps:
-            break
-    assert after.maps <= before.maps
+    before, after = repeat(40)
+    assert after.maps < before.maps + 20  # a leak takes 40 or more, the allocator one now and then
     assert after.size < before.size + 2
     assert after.files <= before.files
 

@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -1017,7 +1018,9 @@ def test_a_signal_half_way_leaves_no_file(
 ) -> None:
     target = tmp_path / "out.csv"
     words = [saved, "-", "--format", "csv", "-o", target]
-    with subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE) as process:
+    heed = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # which nohup has switched off
+    started = subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE, preexec_fn=heed)
+    with started as process:
         assert process.stdin is not None
         process.stdin.write(b"a,b,c\n1,2,3\n")  # and more will come
         process.stdin.flush()
