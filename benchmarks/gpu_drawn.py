@@ -3,6 +3,8 @@
     python benchmarks/gpu_drawn.py --out build/gpu-drawn --schedules 600  # where the package is
     python build/gpu-drawn/gpu_drawn.py                                   # where the GPU is
 
+Both take `--target opencl`, for a GPU of any maker.
+
 The first command draws schedules as `tests/random_schedules.py --simt` does, and writes kernels,
 hard rows and answers, a file for each model. The second runs them, each with several numbers of
 rows, in a process for each model: a kernel that fails leaves nothing to go on with. Margins must be
@@ -28,13 +30,20 @@ import gpu_files
 from gpu_engines import Ours
 from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.gpu_runtime.library import Backend
+from tvm_forest.gpu_runtime.opencl import OpenCLDriver
 
 HERE = Path(__file__).resolve().parent
 ROWS, SIZES = 700, (1, 33, 97, 200, 700)
+DRIVERS = {"cuda": CudaDriver, "opencl": OpenCLDriver}
 
 
 def write(
-    folder: Path, wanted: int, first: int, architecture: str, backend: Backend | None = None
+    folder: Path,
+    wanted: int,
+    first: int,
+    architecture: str,
+    backend: Backend | None = None,
+    target: str = "cuda",
 ) -> None:
     """Draw from seed `first` on until so many are compiled; write the folder."""
     sys.path.insert(0, str(HERE.parent / "tests"))
@@ -55,7 +64,7 @@ def write(
         if not is_plain(forest):
             continue
         try:
-            predictor = tvm_forest.build(forest, "cuda", sch, exact=sch.keeps_order)
+            predictor = tvm_forest.build(forest, target, sch, exact=sch.keeps_order)
             one = gpu_packing.to_candidate(predictor, architecture, backend)
             made.setdefault(name, {})[f"seed {seed}"] = one
         except ForestError:
@@ -79,7 +88,7 @@ def is_plain(forest: Any) -> bool:
     return is_sum and not forest.categories and not forest.needs_preparation
 
 
-def check(path: Path, driver: CudaDriver) -> Counter[str]:
+def check(path: Path, driver: Any) -> Counter[str]:
     """Run all schedules of a model; return how many were equal, near, and not as they should be."""
     model, counts = gpu_files.read(path, driver), Counter[str]()
     right = model.checks["hard"]
@@ -108,11 +117,11 @@ def compare(found: Any, right: dict[str, Any], engine: Any) -> str:
     return "near" if near.all() and not engine.keeps_order else "WRONG"
 
 
-def check_all(folder: Path) -> int:
+def check_all(folder: Path, target: str) -> int:
     """Check each model in a process of its own; return the status."""
     total, failed = Counter[str](), 0
     for path in sorted((folder / "models").glob("*.gz")):
-        command = [sys.executable, __file__, "--check", str(path)]
+        command = [sys.executable, __file__, "--check", str(path), "--target", target]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         *wrong, counts = done.stdout.splitlines() or [""]
         print(*wrong, sep="\n", end="\n" if wrong else "")
@@ -132,14 +141,15 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=600, help="to draw and compile")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--target", choices=DRIVERS, default="cuda")
     parser.add_argument("--check", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.out:
-        write(chosen.out, chosen.schedules, chosen.seed, chosen.arch)
+        write(chosen.out, chosen.schedules, chosen.seed, chosen.arch, target=chosen.target)
         return 0
     if chosen.check is None:
-        return check_all(HERE)
-    print(json.dumps(check(chosen.check, CudaDriver())))
+        return check_all(HERE, chosen.target)
+    print(json.dumps(check(chosen.check, DRIVERS[chosen.target]())))
     return 0
 
 

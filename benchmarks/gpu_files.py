@@ -21,6 +21,8 @@ from tvm_forest.gpu_runtime.cuda_compiler import compile_cuda
 from tvm_forest.gpu_runtime.library import Backend, KernelLibrary
 
 SUFFIX = ".tvmf.gz"
+_COMPILERS = {"opencl": lambda text, *_: text.encode()}
+"""What makes of a text what the driver of that name loads, which OpenCL's compiles itself."""
 
 
 class Function(NamedTuple):
@@ -111,7 +113,7 @@ def read(path: Path, driver: Any) -> PackedModel:
     """
     manifest, parts = archive.unpack(gzip.decompress(path.read_bytes()), f"gpu: '{path}'")
     named = partial(_named, parts)
-    backend = Backend(lambda: driver, compile_cuda)
+    backend = Backend(lambda: driver, _COMPILERS.get(getattr(driver, "name", ""), compile_cuda))
     candidates = {}
     for name, one in manifest["candidates"].items():
         library = KernelLibrary.from_bytes(parts[f"kernels/{name}"], backend)

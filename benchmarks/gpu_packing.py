@@ -19,7 +19,10 @@ SCRIPTS = (
     *("gpu.py", "gpu_drawn.py", "gpu_durations.py", "gpu_engines.py", "gpu_files.py"),
     *("gpu_report.py", "gpu_goals.py", "gpu_sanitize.py", "checks.py"),
 )
-PACKAGE = ("__init__.py", "late.py", "errors.py", "archive.py", "process", "forest", "gpu_runtime")
+PACKAGE = (
+    *("__init__.py", "late.py", "values.py", "errors.py", "archive.py"),
+    *("process", "forest", "gpu_runtime"),
+)
 
 
 def make_folder(folder: Path) -> None:
@@ -46,10 +49,11 @@ def to_candidate(predictor: Any, architecture: str, backend: Backend | None = No
         backend: what compiles kernels; None for nvcc or NVRTC, if there is one.
     """
     library, by_batch = predictor.library, predictor.schedules
-    library.architecture = architecture
     library.backend = backend or library.backend
-    if backend is not None or cuda_compiler.has_compiler():
-        library.image(architecture)
+    if library.kind == "cuda":  # OpenCL's text is compiled where it runs
+        library.architecture = architecture
+        if backend is not None or cuda_compiler.has_compiler():
+            library.image(architecture)
     functions = {
         smallest: Function(function, [x.array for x in predictor.arguments[function]])
         for smallest, function in name_functions(by_batch).items()

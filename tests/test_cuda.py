@@ -167,12 +167,14 @@ def test_tiles_of_nodes_and_float64_are_walked_by_threads() -> None:
     check(model, CASES["E4"].schedule(start))
 
 
-def test_no_negative_number_is_shifted() -> None:
+@pytest.mark.parametrize("target", ["cuda", "opencl"])
+def test_no_negative_number_is_shifted(target: str) -> None:
     sch = tvm_forest.new_schedule(forest()).tile("tree", "t0", "t1", 4)
     sch = sch.tile("batch", "b0", "b1", 8).reorder("b0", "b1", "t1", "t0")
     sch = sch.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
     sch = sch.gpu_dimension("t1", "block.y").ordered_reduce("t1")
-    text = tvm_forest.build(forest(), "cuda", sch).source("cuda")
+    text = tvm_forest.build(forest(), target, sch).source(target)
+    text = text.replace("(convert_int(get_local_id(1)))", "((int)threadIdx.y)")
     assert "(0 - ((((int)threadIdx.y) + 3) >> 2))" in text
     assert not re.search(r"\(0 - [^()]*(\([^()]*\)[^()]*)*\) >>", text)
     check(forest(), sch)

@@ -34,6 +34,7 @@ from .kernel_text import (
     launch_with,
     map_nodes,
     share_written,
+    shift_no_negation,
 )
 
 KIND = "cuda"
@@ -107,7 +108,7 @@ def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
     """Return device functions as CUDA C++, without what stands ahead of them."""
     kernels = tirx.compilation_pipeline.finalize_device_passes()(drop_fences(kernels))
     kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
-    kernels = map_nodes(kernels, tirx.RShift, _shift_no_negation)
+    kernels = map_nodes(kernels, tirx.RShift, shift_no_negation)
     for kind in (tirx.BufferStore, TensorLoad):
         kernels = map_nodes(kernels, kind, _split_unaligned)
     with _source_only():
@@ -121,16 +122,6 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
         return x
     bits = int(np.float64(x.value).view(np.int64))
     return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.IntImm("int64", bits))
-
-
-def _shift_no_negation(shift: Any) -> Any:
-    """Write a shifted negative number otherwise: ptxas 13.0 takes (-x) >> 2 for -(x >> 2)."""
-    negated, by = shift.a, shift.b
-    is_negation = isinstance(negated, tirx.Sub) and isinstance(negated.a, tirx.IntImm)
-    if not (is_negation and int(negated.a) == 0 and isinstance(by, tirx.IntImm)):
-        return shift
-    more = tirx.const((1 << int(by)) - 1, negated.ty.dtype)
-    return negated.a - ((negated.b + more) >> by)
 
 
 def _split_unaligned(access: Any) -> Any:

@@ -50,6 +50,16 @@ def drop_fences(mod: tvm.IRModule) -> tvm.IRModule:
     return map_nodes(mod, tvm.ir.Call, drop)
 
 
+def shift_no_negation(shift: Any) -> Any:
+    """Write a shifted negative number otherwise: ptxas 13.0 takes (-x) >> 2 for -(x >> 2)."""
+    negated, by = shift.a, shift.b
+    is_negation = isinstance(negated, tirx.Sub) and isinstance(negated.a, tirx.IntImm)
+    if not (is_negation and int(negated.a) == 0 and isinstance(by, tirx.IntImm)):
+        return shift
+    more = tirx.const((1 << int(by)) - 1, negated.ty.dtype)
+    return negated.a - ((negated.b + more) >> by)
+
+
 def share_written(text: str, kernels: tvm.IRModule) -> str:
     """Take the word "restrict" from the arrays that a kernel writes.
 

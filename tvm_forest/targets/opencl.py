@@ -25,7 +25,13 @@ from ..target import Target
 from ..tir_gen.ir import find_all
 from ..tir_gen.ops import BALLOT, find_calls, find_extern, is_call
 from .backends import find_backend
-from .kernel_text import atomic_functions, drop_fences, map_nodes, share_written
+from .kernel_text import (
+    atomic_functions,
+    drop_fences,
+    map_nodes,
+    share_written,
+    shift_no_negation,
+)
 
 KIND = "opencl"
 
@@ -108,6 +114,7 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     kernels = map_nodes(kernels, tvm.ir.Call, _call_by_opencls_name)
     kernels = tirx.compilation_pipeline.finalize_device_passes()(kernels)
     kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
+    kernels = map_nodes(kernels, tirx.RShift, shift_no_negation)
     text = str(tvm.get_global_func(names.BUILD_OPENCL)(kernels, target).inspect_source())
     # TVM repeats all declarations before each kernel, and forgets memory of the device at barriers.
     text = re.sub(names.OPENCL_DECLARATION, "", text, flags=re.M)

@@ -93,7 +93,8 @@ REMEDIES = {
     **dict.fromkeys((-4, -6, -61), LESS_MEMORY),
     -5: f"{SMALLER}, or {LESS_MEMORY}",
     -11: "update the device's driver, or use target 'llvm'",
-    **dict.fromkeys((-34, -36), OWN_STREAMS),
+    -34: OWN_STREAMS,
+    -36: f"{OWN_STREAMS}; where it is left out, a kernel failed: use target 'cuda' or 'llvm'",
     **dict.fromkeys((-46, -51), "build the model again"),
     **dict.fromkeys((-54, -55), SMALLER),
 }
