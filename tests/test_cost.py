@@ -114,7 +114,7 @@ def test_no_default_is_dearer_than_the_function_of_a_smaller_batch(cpu: str, dty
     target = parse_target({"kind": "llvm", "mcpu": cpu})
     for shape in (Shape(1, 1, 20), Shape(40, 12, 20), Shape(500, 6, 1000, outputs=3)):
         work = Workload.of(draw_forest(shape._replace(dtype=dtype)), target)
-        chosen = heuristic._choose(work)
+        chosen = heuristic.choose(work)
         for batch in chosen:
             of_smaller = [price(x.point, work, batch) for k, x in chosen.items() if k <= batch]
             assert of_smaller[-1] <= min(of_smaller) * (1 + 1e-9)

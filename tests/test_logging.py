@@ -47,7 +47,8 @@ def test_a_damaged_entry_of_the_cache_is_told(cache, caplog):
         file.write_bytes(file.read_bytes()[:100])
     tvm_forest.build(forest)
     warnings = [x for x in caplog.records if x.levelno == logging.WARNING]
-    assert len(warnings) == len(files) and all("is not used" in x.message for x in warnings)
+    assert len(warnings) == len(files) - 1  # which schedules it chose, this process still knows
+    assert all("is not used" in x.message for x in warnings)
 
 
 def test_models_that_are_read_are_told(tmp_path, caplog):
