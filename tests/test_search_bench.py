@@ -25,7 +25,7 @@ def run(script: str, *words: str) -> str:
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_tiny_model_is_searched_and_searched_again_at_no_cost(tmp_path: Path) -> None:
-    words = ("--models", "tiny", "--batches", "1", "64", "--budget", "3", "--out", str(tmp_path))
+    words = ("--models", "tiny", "--batches", "1", "64", "--budget", "6", "--out", str(tmp_path))
     said = run("search.py", *words)
     results = json.loads((tmp_path / "results.json").read_text())["results"]
     assert [r["batch"] for r in results] == [1, 64]
