@@ -55,7 +55,10 @@ class KeptChoice(NamedTuple):
 
 
 _known = dict[tuple[Path, str], list[KeptChoice]]()
-"""What was chosen, the latest first, by the folder of a cache and the key of facts."""
+"""What was chosen, the latest last, by the folder of a cache and the key of facts.
+
+The first that is alike serves, for its code is the likeliest to be there.
+"""
 
 
 def keep_or_choose(work: Workload, cache: CodeCache) -> dict[int, Schedule]:
@@ -70,8 +73,8 @@ def keep_or_choose(work: Workload, cache: CodeCache) -> dict[int, Schedule]:
     choices = next(filter(None, (kept.write(space, sizes) for kept in tuple(known))), None)
     if choices is None:
         choices = heuristic.choose(work)
-        known.insert(0, KeptChoice(sizes, {k: (x.point, x.shared) for k, x in choices.items()}))
-        del known[MAX_KEPT:]
+        known.append(KeptChoice(sizes, {k: (x.point, x.shared) for k, x in choices.items()}))
+        del known[:-MAX_KEPT]
         # Nothing is compiled anew because of it, so a folder that is only read needs no warning.
         cache.write(key, Archive({"kept": known}, {}), warns=False)
     return arrange_by_batch({k: choice.write(work) for k, choice in choices.items()})
