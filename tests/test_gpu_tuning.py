@@ -223,6 +223,18 @@ def test_large_batches_walk_ranks_through_trees_in_shared_memory(target: Any) ->
     tvm_forest.lower(drawn_forest(100, 6), sch, target)  # is refused if it asks for too much
 
 
+@pytest.mark.parametrize(("features", "rows"), [(6, 512), (120, 256)])
+def test_blocks_of_a_million_rows_are_larger_where_their_ranks_fit(
+    features: int, rows: int
+) -> None:
+    forest = drawn_forest(300, 6, n_features=features)
+    schedules = tvm_forest.default_schedules(forest, {"kind": "cuda", "arch": "sm_86"})
+    sch = select_schedule(schedules, 1_000_000)
+    assert (sch.layout, sch.keeps_order) == (BANKED, True)
+    assert launched(sch, 1_000_000) == (-(-1_000_000 // rows), rows)
+    tvm_forest.lower(forest, sch, {"kind": "cuda", "arch": "sm_86"})
+
+
 def test_few_trees_for_many_columns_walk_rows_as_they_are() -> None:
     forest = drawn_forest(10, 4, seed=2, n_features=6)
     sch = tvm_forest.default_schedules(forest, "cuda")[65_536]

@@ -48,7 +48,7 @@ MAX_SLOTS_PER_NODE = 32
 
 RANKS = GpuPoint(256, 1, 1, True, True, True, 4, False, BANKED)
 """The point of `gpu_shared_ranks` that is a default: on an H100 the fastest of 18 at 65,536 rows of
-three models, or within 8 % of it."""
+three models, or within 9 % of it."""
 
 MANY_RANKS = RANKS._replace(rows_tb=512)
 """The same for a million rows, where all processors have many blocks, and within 3 %."""
