@@ -26,8 +26,9 @@ from recipe_cases import CASES, ON_CPU, ON_GPU
 from tvm_forest.errors import ForestError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.tiling import WAYS
-from tvm_forest.layouts import FIELD_TYPES, SIMDIZED_TREES, find
+from tvm_forest.layouts import FIELD_TYPES, SIMDIZED_TREES
 from tvm_forest.layouts.protocol import LAYOUTS as REGISTERED
+from tvm_forest.layouts.protocol import find
 from tvm_forest.nest import Loop
 from tvm_forest.runtime.leaves import with_leaf_numbers
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule

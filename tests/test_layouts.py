@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from models import MODELS
 from schedules import check_results, in_blocks, odd_forest
+from tvm_forest import layouts
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import LEAF, Forest
 from tvm_forest.forest.rewrites.narrowing import narrow_thresholds
@@ -23,10 +25,14 @@ from tvm_forest.forest.rewrites.ordering import order_depth_first
 from tvm_forest.forest.rewrites.tiling import tile_nodes
 from tvm_forest.layouts import SIMDIZED, protocol
 from tvm_forest.layouts import complete_trees as complete
+from tvm_forest.layouts.protocol import OWN
 from tvm_forest.schedule_prims import Schedule
 
 LAYOUTS = ("array", "packed", "ranked", "reorg", "sparse")
 SIZES = (0, 1, 7, 33)
+
+FOLDER = Path(layouts.__file__).parent
+FILES = {f"{layouts.__name__}.{file}" for file in OWN.values()}
 
 
 def rows_inside(sch: Schedule, size: int) -> Schedule:
@@ -140,6 +146,45 @@ def test_every_layout_packs_without_tvm_and_names_all_its_arrays() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     others = ("banked", "octets", "pieces", "sparse_peeled")
     assert done.stdout.split() == sorted([*LAYOUTS, *SIMDIZED, *others])
+
+
+def test_the_roles_of_layouts_are_what_their_files_say() -> None:
+    own = {name: protocol.find(name) for name in OWN}
+    assert own.keys() == {name for name, x in protocol.LAYOUTS.items() if x.__module__ in FILES}
+    assert layouts.TILED == tuple(x for x in layouts.BY_HOPS if len(own[x].tile_sizes) > 1)
+    assert set(layouts.COPIED) == {name for name, x in own.items() if x.copied}
+    walks = {**SIMDIZED, **layouts.SIMDIZED_TREES}
+    assert walks == {name: x.walks for name, x in own.items() if x.walks != "hops"}
+
+
+def test_every_file_that_registers_layouts_is_named() -> None:
+    sources = {file: file.read_text("utf-8") for file in FOLDER.rglob("*.py")}
+    found = {file for file, text in sources.items() if "\n@register" in text}
+    assert {file.relative_to(FOLDER).parts[0].partition(".")[0] for file in found} == {
+        *OWN.values()
+    }
+
+
+TAKES_A_PLACE = """
+from tvm_forest.layouts.protocol import LAYOUTS, find, register
+assert "ranked" in LAYOUTS
+
+@register
+class Mine(find("packed")):
+    name = "ranked"
+
+import tvm_forest.layouts.ranked
+assert find("ranked") is Mine
+del LAYOUTS["ranked"]
+assert "ranked" not in LAYOUTS
+"""
+
+
+def test_a_layout_takes_the_place_of_one_that_is_imported_later() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TAKES_A_PLACE], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("tiles", [1, 8])

@@ -30,7 +30,8 @@ from random_schedules import Refused, compare
 from scheduled_models import MODELS, forest_named
 from tvm_forest import compiler
 from tvm_forest.errors import ForestError
-from tvm_forest.layouts import SIMDIZED_TREES, find
+from tvm_forest.layouts import SIMDIZED_TREES
+from tvm_forest.layouts.protocol import find
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.devices import DIMENSIONS
 from tvm_forest.schedule_prims.walks import LANE_COUNTS

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from importlib import import_module
 from types import FrameType, ModuleType
@@ -44,6 +45,37 @@ class LateModule(ModuleType):
     def __reduce__(self) -> Any:
         """Say how to pickle it: by its name."""
         return import_late, (self.__name__,)
+
+
+class LateTable(MutableMapping[str, Any]):
+    """What modules register by name, of which each is imported when its name is asked for.
+
+    Args:
+        modules: the module that registers each name; others may be added.
+    """
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules, self._known = dict(modules), dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known and name in self._modules:
+            import_module(self._modules[name])
+        return self._known[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if value.__module__ != self._modules.get(name):
+            self.get(name)  # lest it takes the place of this one when it is imported later
+        self._known[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+        self._modules.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._modules, **self._known})
+
+    def __len__(self) -> int:
+        return len({**self._modules, **self._known})
 
 
 def import_late(name: str) -> Any:

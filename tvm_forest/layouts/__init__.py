@@ -2,64 +2,56 @@
 
 takes: Forest; gives: a layout, with the arrays that compiled code reads.
 
-A layout is named in its own file. Whoever wants one for what it does asks for it here by its role,
-or by a property, and `find(name).unfit(forest)` says whether it holds a model.
+A layout is imported when it is first asked for. Whoever wants one for what it does asks for it here
+by its role, or by a property, and `find(name).unfit(forest)` says whether it holds a model.
 """
 
-from .array import ArrayLayout
-from .banked import BankedLayout
-from .bitsliced import BitslicedLayout
-from .levels import LevelsLayout
-from .octets import OctetsLayout
-from .packed import PackedLayout
-from .pieces import PiecesLayout
 from .protocol import FIELD_TYPES as FIELD_TYPES
-from .protocol import find
-from .ranked import RankedLayout
-from .reorg import ReorgLayout
-from .sparse import SparseLayout
 
-PADDED = ArrayLayout.name
+PADDED = "array"
 """Complete trees, slot by slot."""
 
-TRANSPOSED = ReorgLayout.name
+TRANSPOSED = "reorg"
 """Complete trees side by side, for neighbouring threads of a GPU."""
 
-ANY_FOREST = SparseLayout.name
+ANY_FOREST = "sparse"
 """Holds every model."""
 
-WORD_NODES = PackedLayout.name
+WORD_NODES = "packed"
 """A node is a word, of which a whole tree can be asked for in advance."""
 
-CODED = RankedLayout.name
+CODED = "ranked"
 """A node is half a word, and rows are codes."""
 
-BANKED = BankedLayout.name
+BANKED = "banked"
 """Complete trees of words, and rows whose codes lie in banks of a GPU's shared memory."""
 
-PERMUTED = LevelsLayout.name
+PERMUTED = "levels"
 """Rows walk through several trees at once, out of registers."""
 
-OCTETS = OctetsLayout.name
+OCTETS = "octets"
 """A row walks through 8 trees at once, in tiles of bytes."""
 
-PIECES = PiecesLayout.name
+PIECES = "pieces"
 """A row walks through all trees at once, in lines of the cache."""
 
-BIT_PLANES = BitslicedLayout.name
+BIT_PLANES = "bitsliced"
 """Rows are planes of bits."""
 
 BY_HOPS = (PADDED, WORD_NODES, CODED, TRANSPOSED, ANY_FOREST)
 """Layouts whose trees are walked hop by hop, and which need neither tiles nor a leaf profile."""
 
-TILED = tuple(name for name in BY_HOPS if len(find(name).tile_sizes) > 1)
+TILED = (PADDED, ANY_FOREST)
 """Those of them that hold tiles too."""
 
-COPIED = tuple(name for name in (*BY_HOPS, BANKED) if find(name).copied)
+COPIED = (PADDED, WORD_NODES, CODED, ANY_FOREST, BANKED)
 """Those whose trees a GPU can copy into shared memory, without tiles."""
 
-SIMDIZED = {name: find(name).walks for name in (BIT_PLANES, PERMUTED)}
+SIMDIZED = {BIT_PLANES: "bits", PERMUTED: "permute"}
 """Layouts whose trees are walked by blocks of rows only, and how `simdize` calls it."""
 
-SIMDIZED_TREES = {name: find(name).walks for name in (OCTETS, PIECES)}
+SIMDIZED_TREES = {OCTETS: "octets", PIECES: "pieces"}
 """The same where several trees are walked at once."""
+
+REGISTER = 64
+"""Bytes of a register of AVX-512, in which permutes look nodes up."""

@@ -35,9 +35,9 @@ from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, make_tile_table
 from ..values import dataclass, field
+from . import ANY_FOREST, tir
 from . import complete_trees as complete
 from . import tile_records as records
-from . import tir
 from .linked_nodes import INTEGER_OF, decode_test, show_places
 from .protocol import (
     FIELD_TYPES,
@@ -53,7 +53,6 @@ from .protocol import (
     refuse_types,
     register,
 )
-from .sparse import SparseLayout
 
 MAX_BYTES = 1 << 30
 """Of all records of a model; the next cache line of so large a model is a page fault away."""
@@ -68,7 +67,7 @@ class TiledArrayLayout(records.TiledLayout):
     """
 
     name: ClassVar[str] = "array"
-    instead: ClassVar[str] = SparseLayout.name
+    instead: ClassVar[str] = ANY_FOREST
     depth: int | None
 
     @classmethod
@@ -168,7 +167,7 @@ class ArrayLayout(complete.CompleteLayout):
     """Complete trees in level order, as an array of structures."""
 
     name: ClassVar[str] = TiledArrayLayout.name
-    instead: ClassVar[str] = SparseLayout.name
+    instead: ClassVar[str] = ANY_FOREST
     tile_sizes: ClassVar[tuple[int, ...]] = (1, *records.TILE_SIZES)
     type_choices = FIELD_TYPES
     copied: ClassVar[Mapping[str, str]] = {"nodes": "offset"}

@@ -27,9 +27,9 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..values import dataclass, field
+from . import CODED, tir
 from . import complete_trees as complete
 from . import linked_nodes as linked
-from . import tir
 from .protocol import (
     Buffers,
     Columns,
@@ -41,7 +41,6 @@ from .protocol import (
     read_specs,
     register,
 )
-from .ranked import RankedLayout
 from .row_codes import ranks
 from .row_codes.banks import LANES, BankCode, bank_tests
 
@@ -122,7 +121,7 @@ class BankedLayout(Layout):
     """
 
     name: ClassVar[str] = "banked"
-    instead: ClassVar[str] = RankedLayout.name
+    instead: ClassVar[str] = CODED
     copied: ClassVar[Mapping[str, str]] = {"nodes": "offset", "leaf_value": "offset"}
     code: BankCode
     depth: int | None

@@ -36,9 +36,8 @@ import numpy as np
 from ..errors import BuildError
 from ..forest import Array, Forest
 from ..values import dataclass, replace
-from . import tir
+from . import ANY_FOREST, WORD_NODES, tir
 from .complete_trees import find_occupants, find_slot_excess
-from .packed import PackedLayout
 from .protocol import (
     Buffers,
     Columns,
@@ -53,7 +52,6 @@ from .protocol import (
 from .row_codes import ranks
 from .row_codes.planes import MIN_SPARE, PlaneCode, number_tests
 from .row_codes.selections import MAX_DEPTH, MAX_PLANES, has_levels, is_listed, write_selections
-from .sparse import SparseLayout
 
 MAX_LEAF_BITS = 16
 """Bits of the number of a leaf."""
@@ -88,8 +86,8 @@ class BitslicedLayout(Layout):
     """
 
     name: ClassVar[str] = "bitsliced"
-    instead: ClassVar[str] = PackedLayout.name
-    instead_of_sets: ClassVar[str] = SparseLayout.name
+    instead: ClassVar[str] = WORD_NODES
+    instead_of_sets: ClassVar[str] = ANY_FOREST
     walks: ClassVar[str] = "bits"
     codes_rows: ClassVar[bool] = True
     only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value", "leaf_bytes")

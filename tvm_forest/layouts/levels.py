@@ -28,13 +28,9 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..values import dataclass, replace
-from . import tir
+from . import CODED, REGISTER, tir
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
-from .ranked import RankedLayout
 from .row_codes.ranks import RankCode, rank_tests
-
-REGISTER = 64
-"""Bytes of a register of AVX-512."""
 
 MAX_INNER = 2 * REGISTER
 """Inner nodes of one level of a tree: their children are counted by a byte."""
@@ -68,7 +64,7 @@ class LevelsLayout(Layout):
     """
 
     name: ClassVar[str] = "levels"
-    instead: ClassVar[str] = RankedLayout.name
+    instead: ClassVar[str] = CODED
     walks: ClassVar[str] = "permute"
     dtype: str
     code: RankCode

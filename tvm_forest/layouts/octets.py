@@ -35,11 +35,10 @@ import numpy as np
 from ..forest import Array, Forest
 from ..forest.structure.edges import find_steps
 from ..values import dataclass, replace
-from . import tir
+from . import CODED, REGISTER, tir
 from .complete_trees import MAX_SLOTS
 from .linked_nodes import INTEGER_OF
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
-from .ranked import RankedLayout
 from .row_codes.ranks import RankCode, rank_tests
 
 TREES = 8
@@ -50,9 +49,6 @@ TILE_LEVELS, TILE_BYTES = 3, 16
 
 END_WORDS = 16
 """Words of a leaf's size in an end: the lower half holds a tile, the upper one leaves."""
-
-REGISTER = 64
-"""Bytes of a register of AVX-512."""
 
 MAX_DEPTH, MAX_COLUMNS, MAX_CUTS = 8, 2 * REGISTER, 255
 """A byte counts leaves of a tree, two registers hold the codes of a row, a byte holds a code."""
@@ -84,7 +80,7 @@ class OctetsLayout(Layout):
     """
 
     name: ClassVar[str] = "octets"
-    instead: ClassVar[str] = RankedLayout.name
+    instead: ClassVar[str] = CODED
     walks: ClassVar[str] = "octets"
     dtype: str
     code: RankCode

@@ -34,8 +34,8 @@ from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import round_thresholds
 from ..forest.rewrites.ordering import order_by_level, order_depth_first
 from ..values import dataclass
+from . import ANY_FOREST, tir
 from . import linked_nodes as linked
-from . import tir
 from .protocol import (
     NO_TYPES,
     Columns,
@@ -48,7 +48,6 @@ from .protocol import (
     read_specs,
     register,
 )
-from .sparse import SparseLayout
 
 NUMBER_AT = 32
 """First bit of the number in a word; the fields below it have as many bits."""
@@ -140,7 +139,7 @@ class PackedLayout(linked.LinkedLayout):
     """
 
     name: ClassVar[str] = "packed"
-    instead: ClassVar[str] = SparseLayout.name
+    instead: ClassVar[str] = ANY_FOREST
     access: ClassVar[type[linked.LinkedTree]] = PackedTree
     type_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"feature": ("uint8", "uint16")}
     feature_bits: int

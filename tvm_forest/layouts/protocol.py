@@ -17,13 +17,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
+from ..late import LateTable
 from ..values import dataclass
 
 if TYPE_CHECKING:
@@ -289,7 +290,14 @@ _name_dtype = functools.cache(str)
 """The name of a dtype, which numpy makes anew each time."""
 
 
-LAYOUTS: dict[str, type[Layout]] = {}
+OWN = {x: x for x in ("array", "banked", "bitsliced", "levels", "octets", "packed", "pieces")}
+OWN |= {"ranked": "ranked", "reorg": "reorg", "sparse": "sparse", "sparse_peeled": "sparse"}
+"""Names of the layouts of this folder, each with the file that registers it."""
+
+LAYOUTS: MutableMapping[str, type[Layout]] = LateTable(
+    {name: f"{__package__}.{file}" for name, file in OWN.items()}
+)
+"""All layouts; most processes import two or three of them."""
 
 
 def register(layout: type[Layout]) -> type[Layout]:

@@ -24,12 +24,10 @@ import numpy as np
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import order_by_level
 from ..values import dataclass
+from . import ANY_FOREST, WORD_NODES, tir
 from . import linked_nodes as linked
-from . import tir
-from .packed import PackedLayout
 from .protocol import Columns, Expr, Hold, Layout, NodeTest, read_specs, register
 from .row_codes import ranks
-from .sparse import SparseLayout
 
 WORD_BITS = 32
 """Bits of a node; twice as many if there are memberships and they do not fit."""
@@ -104,8 +102,8 @@ class RankedLayout(linked.LinkedLayout):
     """
 
     name: ClassVar[str] = "ranked"
-    instead: ClassVar[str] = PackedLayout.name
-    instead_of_sets: ClassVar[str] = SparseLayout.name
+    instead: ClassVar[str] = WORD_NODES
+    instead_of_sets: ClassVar[str] = ANY_FOREST
     codes_rows: ClassVar[bool] = True
     access: ClassVar[type[linked.LinkedTree]] = RankedTree
     code: ranks.RankCode

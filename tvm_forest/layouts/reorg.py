@@ -22,10 +22,9 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..values import dataclass
+from . import ANY_FOREST, tir
 from . import complete_trees as complete
-from . import tir
 from .protocol import Buffers, Columns, Expr, Hold, Layout, register
-from .sparse import SparseLayout
 
 
 @register
@@ -34,7 +33,7 @@ class ReorgLayout(complete.CompleteLayout):
     """Complete trees, interwoven."""
 
     name: ClassVar[str] = "reorg"
-    instead: ClassVar[str] = SparseLayout.name
+    instead: ClassVar[str] = ANY_FOREST
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:

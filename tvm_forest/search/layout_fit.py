@@ -27,10 +27,6 @@ from .workload import Workload
 LANES_ABILITY, PERMUTE_ABILITY = "avx512f", "avx512vbmi"
 """What a CPU must be able to do for lanes, and for permutes."""
 
-# Layouts that are asked for the sizes of their fields.
-_word_nodes: Any = find(WORD_NODES)
-_coded: Any = find(CODED)
-
 MAX_SLOTS_PER_NODE = 64
 """Slots of complete trees for each node: with more, each field of a node, 4 bytes, would lie in a
 cache line of its own."""
@@ -67,7 +63,8 @@ def find_obstacle_to_words(work: Workload) -> str | None:
     forest = work.forest
     if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
         return f"rows are {forest.row_dtype}, a word holds float32"
-    fields = _word_nodes.node_bits(forest)
+    layout: Any = find(WORD_NODES)
+    fields = layout.node_bits(forest)
     needed = fields.feature + 1 + fields.link  # one for the default side
     return None if needed <= WORD_BITS else f"fields of {needed} bits, {WORD_BITS} fit"
 
@@ -75,7 +72,8 @@ def find_obstacle_to_words(work: Workload) -> str | None:
 def find_obstacle_to_codes(work: Workload) -> str | None:
     """Say why rank, column and child do not fit a word, or categories are too many."""
     thresholds = int(work.forest.cuts_per_column.max(initial=0))
-    rank, column, link, word = _coded.node_bits(work.forest)
+    layout: Any = find(CODED)
+    rank, column, link, word = layout.node_bits(work.forest)
     if thresholds > np.iinfo(np.uint16).max or rank + column + link > word:
         return f"rank {rank} + column {column} + child {link} bits, {word} fit"
     if work.most_categories > MAX_CATEGORIES:

@@ -16,8 +16,8 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.canonical_form import canonicalize
+from ..layouts import REGISTER
 from ..layouts.bitsliced import TABLE_SIZES
-from ..layouts.levels import REGISTER
 from ..layouts.protocol import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
 from ..layouts.row_codes.ranks import choose_code_dtype, count_levels

@@ -32,10 +32,9 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ...values import dataclass
-from .. import tir
+from .. import ANY_FOREST, tir
 from ..linked_nodes import any_default_left
 from ..protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
-from ..sparse import SparseLayout
 from . import shapes
 from .lines import (
     GROUP,
@@ -100,7 +99,7 @@ class PiecesLayout(Layout):
     """
 
     name: ClassVar[str] = "pieces"
-    instead: ClassVar[str] = SparseLayout.name
+    instead: ClassVar[str] = ANY_FOREST
     walks: ClassVar[str] = "pieces"
     only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
     dtype: str

@@ -13,9 +13,9 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from ...layouts import REGISTER
 from ...layouts.octets import (
     END_WORDS,
-    REGISTER,
     TILE_BYTES,
     TILE_LEVELS,
     TREES,
