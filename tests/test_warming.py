@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+import pickle
+import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,7 @@ import tvm_forest
 from forests import drawn_forest, full_forest
 from scheduled_models import forest_named
 from tvm_forest import code_cache
+from tvm_forest.archive import Archive
 from tvm_forest.errors import BuildError, InputError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
@@ -21,6 +28,7 @@ from tvm_forest.predictor.compiling import find_known
 from tvm_forest.predictor.live import drawn_models, warming
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.target import parse_target
+from tvm_forest.targets import bundles
 
 
 @pytest.mark.slow
@@ -45,6 +53,119 @@ def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.Mo
     for n_rows in (1, 20, 40, 100, 200):
         found = tvm_forest.build(forest).predict_margin(rows[:n_rows])
         assert np.array_equal(found, forest.predict_reference(rows[:n_rows])[:, 0])
+
+
+ALONE = """
+import sys, warnings
+sys.modules["tvm"] = None  # as where it is not installed
+import pickle
+from pathlib import Path
+import numpy as np
+import tvm_forest
+warnings.simplefilter("error")
+forest = pickle.loads(Path(sys.argv[1]).read_bytes())
+rows, wanted = map(np.load, sys.argv[2:])
+for wait in (True, False):
+    predictor = tvm_forest.build(forest, wait=wait)
+    assert predictor.ready and predictor.target.to_dict() == {TARGET}, predictor.target
+    for n_rows in (1, 20, 40, 100, 200):
+        assert np.array_equal(predictor.predict_margin(rows[:n_rows]), wanted[:n_rows]), n_rows
+"""
+
+
+@pytest.mark.slow
+def test_a_bundle_builds_models_where_tvm_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(drawn_models, "DEPTHS", (6,))
+    monkeypatch.setattr(drawn_models, "SPLITS", (1.0,))
+    monkeypatch.setattr(drawn_models, "ROUNDS", (100,))
+    target, file = {"kind": "llvm", "mcpu": "x86-64-v2"}, tmp_path / "of_v2.kernels"
+    tvm_forest.warm(full_forest(3, 2), target, out=file)
+    model = drawn_models.Drawn(drawn_models.TreeShape(6), 110, drawn_models.BINS)
+    forest = drawn_models.draw_forest(canonicalize(full_forest(3, 2)), model)
+    hard = hard_rows(forest, 200)
+    (tmp_path / "model").write_bytes(pickle.dumps(forest))
+    np.save(tmp_path / "rows.npy", hard)
+    np.save(tmp_path / "wanted.npy", forest.predict_reference(hard)[:, 0])
+    monkeypatch.setenv(bundles.VARIABLE, str(file))
+    monkeypatch.setenv(code_cache.VARIABLE, "off")
+    arguments = [str(tmp_path / name) for name in ("model", "rows.npy", "wanted.npy")]
+    source = ALONE.replace("{TARGET}", str(target))
+    command = [sys.executable, "-c", source, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def written_bundle(folder: Path) -> Path:
+    """A bundle with one entry that is not code."""
+    target = parse_target({"kind": "llvm", "mcpu": "x86-64-v2"})
+    bundles.write_bundle(folder / "b.kernels", target, [("key", Archive({"code": "none"}, {}))])
+    return folder / "b.kernels"
+
+
+def test_a_bundle_returns_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(bundles.VARIABLE, str(written_bundle(tmp_path)))
+    (found,) = bundles.find_bundles(parse_target("llvm"))
+    entry = found.read("key")
+    assert entry is not None and entry.manifest == {"code": "none"}
+    assert found.read("another") is None
+    assert bundles.find_bundles(parse_target({"kind": "llvm", "mcpu": "x86-64-v3"})) == []
+    assert bundles.find_bundles(parse_target({"kind": "cuda", "arch": "sm_90"})) == []
+    assert len(bundles.find_bundles(found.target)) == 1
+
+
+UNUSED: dict[str, Callable[[Path], object]] = {
+    "not there": lambda file: file.unlink(),
+    "no archive": lambda file: file.write_bytes(b"no bundle"),
+    "cut off": lambda file: file.write_bytes(file.read_bytes()[:-40]),
+    "empty": lambda file: file.write_bytes(b""),
+    "others may write it": lambda file: file.chmod(0o666),
+    "another version": lambda file: file.write_bytes(another_version()),
+}
+
+
+def another_version() -> bytes:
+    """A bundle that other sources have written."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as members:
+        members.writestr(bundles.MANIFEST, json.dumps({"sources": "0", "target": {"kind": "llvm"}}))
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_a_file_that_is_no_bundle_of_ours_is_told_of(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, forest = written_bundle(tmp_path), full_forest(2, 2)
+    UNUSED[name](file)
+    monkeypatch.setenv(bundles.VARIABLE, str(file))
+    with pytest.warns(RuntimeWarning, match="is not used .*tvm-forest warm --out"):
+        predictor = tvm_forest.build(forest, schedule=tvm_forest.new_schedule(forest))
+    assert predictor.predict(np.zeros((3, forest.n_features), np.float32)).shape == (3,)
+
+
+def test_a_damaged_entry_is_as_good_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written_bundle(tmp_path)
+    with zipfile.ZipFile(file) as members:
+        entry = members.read("key")
+    with zipfile.ZipFile(file, "a") as members, pytest.warns(UserWarning, match="Duplicate"):
+        members.writestr("key", entry[:-1] + b"?")
+    monkeypatch.setenv(bundles.VARIABLE, str(file))
+    (found,) = bundles.find_bundles(parse_target("llvm"))
+    assert found.read("key") is None
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
+    with pytest.raises(InputError, match="warm: argument 'out': cannot write"):
+        tvm_forest.warm(full_forest(3, 2), out=tmp_path / "no folder" / "b.kernels")
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize("shape", [{"depth": 3}, {"leaves": 7}, {"depth": 5, "split": 0.9}])

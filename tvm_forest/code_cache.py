@@ -94,7 +94,7 @@ class CodeCache:
         if not self._is_usable():
             return None
         try:
-            data = _read_own(file)
+            data = read_own(file)
             if data is None:
                 return None
             with contextlib.suppress(OSError):  # of a folder that is only read
@@ -228,7 +228,7 @@ def digest_sources() -> str:
     files = sorted(sources.FILES.items())
     state, note = digest(*map(str, files)), _find_note()
     with contextlib.suppress(OSError, ValueError):
-        noted, _, found = ((note and _read_own(note)) or b"").decode("ascii").partition(" ")
+        noted, _, found = ((note and read_own(note)) or b"").decode("ascii").partition(" ")
         if noted == state:
             return found
     try:
@@ -259,7 +259,7 @@ def _is_known() -> bool:
     return obstacle is None
 
 
-def _read_own(file: Path) -> bytes | None:
+def read_own(file: Path) -> bytes | None:
     """Return what is in a file; None if it is not the user's alone."""
     with open(file, "rb") as opened:
         is_own = _find_owner_fault(os.fstat(opened.fileno())) is None

@@ -241,6 +241,8 @@ def _add_warm(commands: Any) -> None:
     warm = commands.add_parser("warm", help="compile what models like one need, before they come")
     _add_model(warm)
     warm.add_argument("--processes", type=int, help="how many compile at once (default: all cores)")
+    about = "write a bundle of the code, which TVM_FOREST_KERNELS names to processes without TVM"
+    warm.add_argument("--out", type=Path, metavar="FILE", help=about)
     _add_target(warm, "what it is compiled for", None)
 
 

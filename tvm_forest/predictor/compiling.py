@@ -17,6 +17,7 @@ predictors of this process run is not read again for others of its kind.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +25,7 @@ from weakref import WeakValueDictionary
 
 from ..archive import Archive
 from ..code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources
-from ..errors import ForestError
+from ..errors import BuildError, ForestError
 from ..late import import_late
 from ..laying_out import CodeOf, Compiled, LaidFunction, LaidOut, lay_out
 from ..laying_out.kinds import describe_kind
@@ -33,9 +34,11 @@ from ..layouts.protocol import find
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks
 from ..runtime import Library
+from ..runtime.loading import LINKED
 from ..schedule_prims import Schedule
 from ..search.machines import own_file
 from ..target import Target
+from ..targets.bundles import find_bundles, name_kind
 from ..targets.stored_code import describe_machine, find_code_cache, load_kept
 from . import argument_parts
 
@@ -74,13 +77,16 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     known = _find_model(place, request)
     if known is not None:
         return known
-    request, laid_out = _lay_out(request, place)
+    asked, (request, laid_out) = request, _lay_out(request, place)
     kinds = {} if place is None else _describe_kinds(request, laid_out)
     code = [] if place is None else _find_code(place.cache, kinds, request.target)
     missing = [x for x in laid_out.functions if not any(x.name in y.symbols for y in code)]
     if not missing:  # to lay the model out again takes no longer than to keep it
         LOG.info("%s: code is that of other models of its kind", ", ".join(request.outputs))
         return request, Compiled(code, laid_out.arguments, laid_out.columns)
+    bundled = find_bundled(asked)
+    if bundled is not None:
+        return bundled
     symbols = {kinds[x.name]: x.name for x in missing if x.name in kinds}
     about = str(symbols) if len(symbols) == len(missing) else ""
     compiled = compiler.compile_forest(request, laid_out._replace(functions=missing), about=about)
@@ -98,20 +104,64 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
 @is_waited_for
 @holds_off_forks
 def find_known(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
+    """Return what `compile_or_load` does if the cache or a bundle has the code; None if not."""
+    return find_kept(request) or find_bundled(request)
+
+
+def find_kept(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
     """Return what `compile_or_load` does if the cache has the code; None if not."""
     place = _find_place(request)
     known = _find_model(place, request)
-    if known is not None or place is None:
-        return known
+    return known if known is not None or place is None else _find_of_kinds(request, place)
+
+
+def find_bundled(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
+    """Return what `compile_or_load` does if a bundle has the code; None if not.
+
+    The model is then built for the class of processors that the bundle is for.
+    """
+    bundles = find_bundles(request.target) if are_ours(request) else []
+    found = (_find_of_kinds(replace(request, target=x.target), _Place(x, "")) for x in bundles)
+    return next((known for known in found if known is not None), None)
+
+
+def list_entries(request: BuildRequest) -> Iterator[tuple[str, Archive]]:
+    """Yield what a bundle needs of the cache so that models like one need no compiler.
+
+    Raises:
+        BuildError: the code in the cache needs TVM.
+    """
+    place = _find_place(request)
+    if place is None:
+        return
     request, laid_out = _lay_out(request, place)
-    code = _find_code(place.cache, _describe_kinds(request, laid_out), request.target)
+    bundled = _describe_kinds(request, laid_out, in_bundle=True)
+    for name, kind in _describe_kinds(request, laid_out).items():
+        entry = place.cache.read(kind)
+        code = None if entry is None else place.cache.read(entry.manifest["code"])
+        if entry is None or code is None:
+            continue
+        if code.manifest["form"] != LINKED:
+            raise BuildError(
+                "warm: argument 'out': code needs TVM where no C compiler has linked it; install a "
+                "C compiler, empty the cache by `tvm-forest cache --clear`, and try again"
+            )
+        yield bundled[name], entry
+        yield entry.manifest["code"], code
+
+
+def _find_of_kinds(request: BuildRequest, place: _Place) -> tuple[BuildRequest, Compiled] | None:
+    """Return a model whose functions are all of kinds whose code is there; None if one is not."""
+    request, laid_out = _lay_out(request, place)
+    kinds = _describe_kinds(request, laid_out, in_bundle=not place.key)
+    code = _find_code(place.cache, kinds, request.target)
     if sum(len(x.symbols) for x in code) < len(laid_out.functions):
         return None
     return request, Compiled(code, laid_out.arguments, laid_out.columns)
 
 
 class _Place(NamedTuple):
-    """Where the cache keeps an entry."""
+    """Where the cache keeps an entry, or a bundle, whose entries are of no model."""
 
     cache: CodeCache
     key: str
@@ -140,11 +190,17 @@ def _lay_out(request: BuildRequest, place: _Place | None) -> tuple[BuildRequest,
     return request, lay_out(request)
 
 
-def _describe_kinds(request: BuildRequest, laid_out: LaidOut) -> dict[str, str]:
+def _describe_kinds(
+    request: BuildRequest, laid_out: LaidOut, *, in_bundle: bool = False
+) -> dict[str, str]:
     """Return the key of what is known of the kind of each function that has one, by its name."""
-    machine = digest(*_describe_machine_code(request))
     laid = (x for x in laid_out.functions if isinstance(x, LaidFunction))
-    return {x.name: digest("kind", machine, describe_kind(x)) for x in laid}
+    kinds = {x.name: describe_kind(x) for x in laid}
+    if in_bundle:
+        outputs = str(request.outputs)
+        return {name: name_kind(request.target, outputs, kind) for name, kind in kinds.items()}
+    machine = digest(*_describe_machine_code(request))
+    return {name: digest("kind", machine, kind) for name, kind in kinds.items()}
 
 
 def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[CodeOf]:

@@ -10,10 +10,13 @@ default schedules are compiled. What the trees say does not matter, and they are
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...archive import check_place
 from ...cores import available_cores
 from ...errors import BuildError, InputError
 from ...forest import Forest
@@ -23,9 +26,10 @@ from ...late import import_late
 from ...laying_out.request import BuildRequest
 from ...layouts import SIMDIZED, SIMDIZED_TREES
 from ...target import Target, parse_target
+from ...targets.bundles import write_bundle
 from ...targets.stored_code import find_code_cache
 from ...values import dataclass
-from ..compiling import find_known
+from ..compiling import find_kept, list_entries
 from .child import Compiling
 from .drawn_models import Drawn, TreeShape, draw_forest, list_drawn
 
@@ -55,6 +59,7 @@ def warm(
     target: str | dict[str, Any] | Target = "llvm",
     *,
     processes: int | None = None,
+    out: str | os.PathLike[str] | None = None,
     done: Callable[[int, int], object] = lambda done, models: None,
 ) -> Warmed:
     """Compile what models like one will need, before they are there.
@@ -69,6 +74,9 @@ def warm(
         model: see `load`; a trained one of the library, objective and columns that are to come.
         target: see `build`; for the processor at hand.
         processes: how many compile at the same time; None for all cores.
+        out: a file that is written with all of the code, a bundle for the processors of the target;
+            processes that the environment variable TVM_FOREST_KERNELS leads to it take code from
+            it, even where TVM is not installed. None for the cache alone.
         done: called with how many models of how many are ready.
 
     Returns:
@@ -77,26 +85,24 @@ def warm(
     Raises:
         InputError: leaves are linear, features are compared with sets of categories, or the cache
             is off or not used, or keeps no code for the target; or `processes` is no number of
-            these.
-        BuildError: a process that compiles fails or cannot be started, or nothing is kept.
+            these, or `out` cannot be written.
+        BuildError: a process that compiles fails or cannot be started, or nothing is kept; or
+            there is no C compiler, without which code needs TVM, and `out` is asked for.
 
     Example:
         >>> tvm_forest.warm("model.json")  # doctest: +SKIP
         Warmed(models=326, compiled=23)
     """
     like, target = canonicalize(load(model)), parse_target(target)
-    refused = "linear leaves" if like.is_linear else "sets of categories" if like.derived else ""
-    if refused:
-        raise InputError(
-            f"warm: argument 'model': it has {refused}, and such trees are not drawn; build the "
-            "model itself, whose code serves those of its kind"
-        )
+    _check_model(like)
     if processes is not None and (type(processes) is not int or processes < 1):
         raise InputError(f"warm: argument 'processes': {processes!r}; use 1 or more, or None")
     _check_cache(target)
+    if out is not None:
+        check_place(Path(out), "warm: argument 'out'")
     drawn = list_drawn(like)
     asked = [x for x in drawn if x.is_compiled]
-    ended, known = itertools.count(1), list[bool]()
+    ended, known, requests = itertools.count(1), list[bool](), list[BuildRequest]()
     running = dict[Drawn, Compiling]()
 
     def choose(draw: Drawn) -> set[Point]:
@@ -106,13 +112,14 @@ def warm(
 
     def compile_missing(draw: Drawn) -> None:
         request = ask_for(draw_forest(like, draw), points[draw.shape, draw.cuts], target)
-        is_known = not request.schedules or find_known(request) is not None
+        is_known = not request.schedules or find_kept(request) is not None
         if not is_known:
             running[draw] = _start()
             running[draw].compile(request)
-            if find_known(request) is None:
+            if find_kept(request) is None:
                 raise BuildError("warm: the cache keeps nothing; see that its disk has room")
         known.append(is_known)
+        requests.append(request)
         done(next(ended), len(drawn) + len(asked))
 
     points = join_points({draw: choose(draw) for draw in drawn})
@@ -123,7 +130,24 @@ def warm(
             for child in running.values():
                 child.end()
             raise
+    if out is not None:
+        wanted = (list_entries(request) for request in requests if request.schedules)
+        write_bundle(Path(out), target, itertools.chain.from_iterable(wanted))
     return Warmed(len(drawn), len(known) - sum(known))
+
+
+def _check_model(like: Forest) -> None:
+    """Refuse models like which none are drawn.
+
+    Raises:
+        InputError: as said.
+    """
+    refused = "linear leaves" if like.is_linear else "sets of categories" if like.derived else ""
+    if refused:
+        raise InputError(
+            f"warm: argument 'model': it has {refused}, and such trees are not drawn; build the "
+            "model itself, whose code serves those of its kind"
+        )
 
 
 def _check_cache(target: Target) -> None:

@@ -1,0 +1,122 @@
+"""Code for models that are to come, in one file for a class of processors.
+
+takes: what a cache holds for models that were drawn; gives: a file, and what such files hold.
+
+A cache serves one kind of processor, and one version of TVM. What is in a bundle was compiled for a
+class of processors, such as "x86-64-v3", and is found by the sources of this package alone. So a
+process may build models of known kinds where TVM is not installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import logging
+import os
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from .. import archive
+from ..archive import Archive
+from ..code_cache import CodeCache, digest, digest_sources, read_own
+from ..errors import ForestError, InputError
+from ..target import Target, parse_target
+
+LOG = logging.getLogger(__name__)
+
+VARIABLE = "TVM_FOREST_KERNELS"
+"""Names the files, as PATH names folders."""
+
+MANIFEST = "tvm_forest_kernels.json"
+
+FAULTS = (OSError, ForestError, LookupError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
+"""What reading a file may raise that is none of ours, or is damaged."""
+
+
+class Bundle(CodeCache):
+    """The entries of a file, to which none are added.
+
+    Attributes:
+        target: what the code was compiled for.
+    """
+
+    def __init__(self, file: Path, members: zipfile.ZipFile, target: Target) -> None:
+        super().__init__(file)
+        self._members, self.target = members, target
+
+    def read(self, key: str) -> Archive | None:
+        """Return the entry of a key; None if there is none, or if it is damaged."""
+        try:
+            found = archive.unpack(self._members.read(key), VARIABLE)
+        except FAULTS as error:
+            if not isinstance(error, KeyError):
+                LOG.warning("%s is not used: %s", self.folder, error)
+            return None
+        return found
+
+    def write(self, key: str, entry: Archive, *, warns: bool = True) -> None:
+        """Keep nothing."""
+
+
+def name_kind(target: Target, outputs: str, kind: str) -> str:
+    """Return the key in a bundle of a function's kind, see `laying_out/kinds.py`."""
+    return digest("kind", digest_sources(), json.dumps(target.to_dict()), outputs, kind)
+
+
+def write_bundle(file: Path, target: Target, entries: Iterable[tuple[str, Archive]]) -> None:
+    """Write what `find_bundles` reads, which appears when it is complete.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as members:
+        about = {"sources": digest_sources(), "target": target.to_dict()}
+        members.writestr(MANIFEST, json.dumps(about))
+        for key, entry in dict(entries).items():
+            members.writestr(key, archive.pack(entry))
+    archive.write_file(file, data.getvalue(), "warm: argument 'out'")
+
+
+def find_bundles(target: Target) -> list[Bundle]:
+    """Return those that the environment names whose code is for a target.
+
+    Code for the CPU at hand may be for a class of processors; its instructions are looked at when
+    it is loaded.
+    """
+    files = os.environ.get(VARIABLE, "")
+    bundles = _open_all(files) if files else []
+    asked = target.to_dict()
+    return [x for x in bundles if asked in ({"kind": "llvm"}, x.target.to_dict())]
+
+
+@functools.lru_cache(maxsize=8)
+def _open_all(files: str) -> list[Bundle]:
+    """Open files; warn of those that cannot be used, and how to mend that."""
+    bundles = list[Bundle]()
+    for name in filter(None, files.split(os.pathsep)):
+        try:
+            bundles.append(_open(Path(name).absolute()))
+        except FAULTS as error:
+            warnings.warn(
+                f"{VARIABLE}: {name} is not used ({error}); give what `tvm-forest warm --out` has "
+                "written with this version of tvm_forest",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return bundles
+
+
+def _open(file: Path) -> Bundle:
+    data = read_own(file)
+    if data is None:
+        raise InputError("others may write it; forbid it by chmod go-w, or give it to yourself")
+    members = zipfile.ZipFile(io.BytesIO(data))
+    about = json.loads(members.read(MANIFEST))
+    if about["sources"] != digest_sources():
+        raise InputError("another version of tvm_forest has written it")
+    return Bundle(file, members, parse_target(about["target"]))
