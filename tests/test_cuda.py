@@ -41,7 +41,7 @@ from tvm_forest.gpu_runtime.cuda import CudaDriver
 from tvm_forest.gpu_runtime.kernels import Arguments, BlockNeeds, LoadedKernel
 from tvm_forest.gpu_runtime.library import KernelLibrary
 from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan
-from tvm_forest.layouts import find
+from tvm_forest.layouts.protocol import find
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, recipes
 
