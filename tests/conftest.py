@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases of a test that `make test` leaves to `make test-all` and `make test-full`.
 
     Of a test marked `cases(4)`, four cases run in `make test`, spread evenly over all that it has;
-    every third of the others is long, and the rest is rare.
+    every sixth of the others is long, and the rest is rare.
     """
     for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         cases = [item for item in group if item.get_closest_marker("long") is None]
@@ -47,4 +47,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kept = {round(k * (len(cases) - 1) / max(1, few - 1)) for k in range(few)}
         others = [item for number, item in enumerate(cases) if number not in kept]
         for number, item in enumerate(others):
-            item.add_marker(pytest.mark.rare if number % 3 else pytest.mark.long)
+            item.add_marker(pytest.mark.rare if number % 6 else pytest.mark.long)

@@ -392,7 +392,7 @@ def checks(estimator: Any) -> dict[str, str]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", [OfClasses, OfNumbers])
+@pytest.mark.parametrize("kind", [OfClasses, pytest.param(OfNumbers, marks=pytest.mark.rare)])
 @pytest.mark.long
 def test_scikit_learns_checks_find_in_the_copy_what_they_find_in_the_original(kind: Any) -> None:
     ours, own = checks(kind()), checks(kind(compiles=False))

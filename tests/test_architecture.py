@@ -78,7 +78,7 @@ def calls_of_a_build(tmp_path_factory) -> list[tuple[str, int]]:
     xgboost = pytest.importorskip("xgboost")
     folder, rng = tmp_path_factory.mktemp("stops"), np.random.default_rng(1)
     rows = rng.random((2000, 13), np.float32)
-    trained = xgboost.XGBRegressor(n_estimators=40, max_depth=6, n_jobs=1).fit(rows, rows[:, 0])
+    trained = xgboost.XGBRegressor(n_estimators=10, max_depth=4, n_jobs=1).fit(rows, rows[:, 0])
     trained.save_model(folder / "model.json")
     with pytest.MonkeyPatch.context() as changes:
         changes.setenv(code_cache.VARIABLE, str(folder / "cache"))

@@ -67,7 +67,7 @@ def test_engines_are_timed_and_laid_beside_the_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.rare
 def test_the_status_tells_that_our_own_predictions_differ(tmp_path: Path) -> None:
     status, results = benchmark(tmp_path, "wrong_engine:MustEqual", "lleaves")
     assert status == 1

@@ -166,7 +166,7 @@ def test_leaves_are_numbered_from_right_to_left() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 240, 255, 256, 4096])
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_every_number_of_thresholds_is_sliced(count: int, comparison: Literal["<", "<="]) -> None:
     """Of one feature, with missing values to the left and to the right, zeros and infinities."""
     drawn = np.sort(np.random.default_rng(count).normal(size=count))
@@ -176,7 +176,7 @@ def test_every_number_of_thresholds_is_sliced(count: int, comparison: Literal["<
     check_results(forest, sliced(forest), (200,), jobs=(1,))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_deep_trees_and_wide_tables_are_exact() -> None:
     """Lists of selections beside complete trees, then more leaves than a byte can number."""
     forest = forest_of([chain(40), *[Split(0, 0.5, 1.0, 2.0)] * 3, chain(300, 0.01), 7.0])
@@ -188,6 +188,7 @@ def test_deep_trees_and_wide_tables_are_exact() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["average", "min", "max"])
+@pytest.mark.cases(1)
 def test_averages_and_extremes_are_exact(aggregate: Any) -> None:
     forest = replace(drawn_forest(7, 4), aggregate=aggregate)
     check_results(forest, sliced(forest), (1, 70), jobs=(1,))

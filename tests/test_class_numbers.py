@@ -110,7 +110,9 @@ def test_labels_keep_their_rule() -> None:
     assert np.all(build(forest).predict_class(rows) == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.cases(2)
 def test_values_are_to_be_had_where_predict_gives_labels(name: str) -> None:
     forest = MODELS[name]
     predictor, plain = build(forest), build(replace(forest, labels=None, label_rule="none"))

@@ -99,9 +99,10 @@ def test_default_schedules_give_the_bits_of_the_model_there(
     check_margins_there(predictor, MACHINES[machine], SIZES, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["aarch64", "riscv64 with vectors", "wasm32"])
 @pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.cases(2)
 def test_every_layout_and_walk_gives_the_bits_of_the_model_there(
     machine: str, name: str, tmp_path: Path
 ) -> None:
@@ -287,8 +288,9 @@ def test_a_library_that_zig_made_here_predicts(
 # -- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("triple", [each.example for each in by_name.MACHINES.values()])
+@pytest.mark.cases(1)
 def test_every_cpu_and_ability_is_compiled_for_or_refused(triple: str) -> None:
     forest = drawn_forest(3, 2, seed=1)
     machine = tvm.target.Target({"kind": "llvm", "mtriple": triple})

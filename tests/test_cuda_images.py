@@ -33,8 +33,8 @@ def test_an_image_for_any_gpu_holds_cubins_and_ptx() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize("number", sorted(SHARED_BYTES))
+@pytest.mark.cases(2)
 def test_kernels_are_compiled_for_every_architecture_that_a_target_may_name(number: int) -> None:
     nvcc = cuda_compiler.find_nvcc()
     if nvcc is None or number not in cuda_compiler._describe_nvcc(nvcc).known:

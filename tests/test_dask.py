@@ -30,6 +30,7 @@ def meet_death(part: Any, flag: Path) -> Any:
     return part
 
 
+@pytest.mark.long
 def test_predictions_are_equal_although_a_worker_is_killed(client: Any, tmp_path: Path) -> None:
     from dask import dataframe
 

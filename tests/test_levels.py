@@ -106,7 +106,9 @@ def test_blocks_whose_groups_begin_elsewhere_are_refused() -> None:
 DEEP = forest_of([chain(255), full(7), 2.0, chain(40), full(3)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forest", [full_forest(5, 8), DEEP], ids=["wide", "deep"])
+@pytest.mark.cases(1)
 def test_wide_levels_and_deep_trees_are_exact(forest: Forest) -> None:
     check_results(forest, permuted(forest, 64), (33, 64), jobs=(1,))
 
@@ -131,6 +133,7 @@ def test_255_thresholds_and_missing_values_are_exact(comparison: Literal["<", "<
 
 
 @pytest.mark.skipif("avx2" not in cpu_abilities(), reason="names a CPU with AVX2")
+@pytest.mark.long
 def test_without_permutes_bytes_are_fetched_one_by_one() -> None:
     forest = odd_forest(3)
     target = {"kind": "llvm", "mcpu": "x86-64-v3"}

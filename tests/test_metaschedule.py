@@ -34,7 +34,7 @@ def test_a_schedule_that_metaschedule_draws_is_built_and_exact(layout: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.rare
 def test_metaschedule_searches_beside_tune(tmp_path: Path) -> None:
     said, results = tiny(tmp_path, "metaschedule", "--cache", str(tmp_path / "models"))
     (cell,) = results["cells"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,8 @@ NOISE = re.compile(
 )
 """What no reader wants to see: places of one machine, warnings, colours, addresses, progress."""
 MAX_BYTES = 300_000
-SHORT = ("02_layouts", "05_gpu")
+SHORT = ("01_schedules", "02_layouts")
+RARE = ("04_search", "05_gpu", "07_deploy", "08_figures")  # a minute each
 """Run in `make test`; the others take longer, and run in `make test-all`."""
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -88,13 +90,16 @@ def test_a_page_of_the_site_shows_all_pictures_and_texts(path: Path) -> None:
         assert content.startswith(b"\x89PNG" if name.endswith(".png") else b"<?xml")
 
 
+def marks_of(name: str) -> Any:
+    if name in SHORT:
+        return ()
+    return pytest.mark.rare if name in RARE else pytest.mark.long
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, id=path.stem, marks=() if path.stem in SHORT else pytest.mark.long)
-        for path in NOTEBOOKS
-    ],
+    [pytest.param(path, id=path.stem, marks=marks_of(path.stem)) for path in NOTEBOOKS],
 )
 def test_a_notebook_runs_and_shows_what_is_stored(path: Path) -> None:
     """Times differ from day to day; whether a cell prints or draws does not."""

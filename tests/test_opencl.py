@@ -153,7 +153,7 @@ def test_models_of_every_kind_are_exact_by_default(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", GPU_LAYOUTS)
 @pytest.mark.parametrize("name", ON_GPU)
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_recipes_compute_what_the_model_says_over_every_layout(name: str, layout: str) -> None:
     opencl_driver()
     model = forest(3 if name in ("E6", "E13b") else 1)
