@@ -133,6 +133,7 @@ def test_more_columns_than_a_word_has_places_for_are_refused() -> None:
         tvm_forest.build(forest, "llvm", tvm_forest.new_schedule(forest).represent_as("banked"))
 
 
+@pytest.mark.long
 def test_columns_are_searched_side_by_side_and_in_groups_without_barriers() -> None:
     model = drawn_forest(40, 5, seed=6, n_features=11)
     sch = gpu_shared_ranks(tvm_forest.new_schedule(model), 64)

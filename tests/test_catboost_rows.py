@@ -139,7 +139,7 @@ COMPOSED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPOSED)
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_forests_of_catboost_inside_of_estimators_are_compiled(name):
     estimator, to_target = COMPOSED[name]
     rows, target = np.nan_to_num(data()[0][:200]), data()[1][:200]

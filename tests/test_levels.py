@@ -108,7 +108,7 @@ DEEP = forest_of([chain(255), full(7), 2.0, chain(40), full(3)])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("forest", [full_forest(5, 8), DEEP], ids=["wide", "deep"])
-@pytest.mark.cases(1)
+@pytest.mark.cases(0)
 def test_wide_levels_and_deep_trees_are_exact(forest: Forest) -> None:
     check_results(forest, permuted(forest, 64), (33, 64), jobs=(1,))
 

@@ -115,6 +115,7 @@ def test_every_model_has_the_bits_of_the_reference_walk(name: str) -> None:
     check(predictor(forest_named(name)), forest_named(name))
 
 
+@pytest.mark.long
 def test_labels_of_several_classes_are_those_of_lightgbm() -> None:
     name = "estimator_linear_classifier"
     forest = forest_named(name)

@@ -232,7 +232,7 @@ def deeper(tree: Any, level: int) -> Split:
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in HAND_MADE])
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_a_forest_made_by_hand_is_computed_as_the_reference_does(name: str) -> None:
     forest = HAND_MADE[name]()
     predictor = tvm_forest.build(forest)
