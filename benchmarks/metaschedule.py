@@ -220,7 +220,7 @@ def search(forest: Forest, rows: Any, trials: int, layouts: Sequence[str] = LAYO
             ).clone()
             for seed, (layout, func) in enumerate(fixed.items(), 1)
         ]
-        common = {"timeout_sec": 60, "initializer": register}
+        common = {"timeout_sec": 300, "initializer": register}
         database = ms.tune.tune_tasks(
             tasks=tasks,
             task_weights=[1.0] * len(tasks),
