@@ -71,7 +71,7 @@ class SeparatedRows(TextRows):
             self._width, self.delimiter, self._reading, plan, self._forest, self._added
         )
         while block := self._read_next(blocks):
-            if text_blocks.is_simple(block, self.delimiter):
+            if not blocks.is_torn and text_blocks.is_simple(block, self.delimiter):
                 found = self._read_block(block, blocks.line, reader, columns, size)
             else:
                 found = self._read_rest(blocks, block, columns, size)
@@ -117,7 +117,7 @@ class SeparatedRows(TextRows):
             return
         middle = text_blocks.find_middle(block)
         if middle:
-            behind = line + block.count(b"\n", 0, middle)
+            behind = line + text_blocks.count_lines(block[:middle])
             yield from self._read_block(block[:middle], line, reader, columns, size)
             yield from self._read_block(block[middle:], behind, reader, columns, size)
             return

@@ -85,12 +85,13 @@ class Blocks:
 
     Attributes:
         line: how many lines are before the block that was read last.
+        is_torn: whether it may end within a line, which is longer than a block or has odd quotes.
     """
 
     def __init__(self, file: Any, head: bytes, line: int) -> None:
         """Begin with some bytes that are read already, behind `line` lines."""
         self._file, self._left, self._next = file, head, line
-        self.line = line
+        self.line, self.is_torn = line, False
 
     def read(self) -> bytes:
         """Return the next block; nothing at the end.
@@ -103,31 +104,36 @@ class Blocks:
             data = self._file.read(BLOCK_BYTES)
             self._left += data
             end = _find_end(self._left) if data else len(self._left)
-            if end or not data:
+            self.is_torn = not end and len(self._left) > BLOCK_BYTES
+            if end or not data or self.is_torn:
                 break
-            if self._left.count(b'"') and len(self._left) > BLOCK_BYTES:
-                end = len(self._left)  # in quotes without end: not simple
-                break
+        end = end or len(self._left)
         block, self._left = self._left[:end], self._left[end:]
-        self._next += block.count(b"\n")
+        self._next += count_lines(block)
         return block
 
     def take_rest(self, block: bytes) -> io.BufferedReader:
         """Return a file of a block and all behind it."""
         spool = Spool(self._file, block + self._left)
+        self._left = b""
         spool.forget()
         return io.BufferedReader(spool)
 
     @property
     def next_line(self) -> int:
         """The number of the line that is read next."""
-        return self._next + self._left.count(b"\n") + 1
+        return self._next + count_lines(self._left) + 1
+
+
+def count_lines(data: bytes) -> int:
+    """Return how many lines end in some bytes; numpy counts several times as fast as Python."""
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == _LINE_END))
 
 
 def _find_end(data: bytes) -> int:
     """Return the end of the last line that does not end in quotes; 0 if there is none."""
     end = data.rfind(b"\n") + 1
-    is_quoted = data.count(b'"', 0, end) % 2
+    is_quoted = data.count(b'"', 0, end) % 2 if b'"' in data else 0
     while end and is_quoted:
         before = data.rfind(b"\n", 0, end - 1) + 1
         is_quoted ^= data.count(b'"', before, end) % 2
@@ -158,7 +164,7 @@ def is_simple(block: bytes, delimiter: str) -> bool:
 
 
 def _has_bare_return(block: bytes) -> bool:
-    return block.count(b"\r") != block.count(b"\r\n")
+    return b"\r" in block and block.count(b"\r") != block.count(b"\r\n")
 
 
 def _has_simple_quotes(block: bytes, delimiter: str) -> bool:
