@@ -10,8 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from .. import archive
 from ..errors import InputError
 from .batches import Texts
@@ -52,7 +50,6 @@ class Rejects:
             with refuse_unwritable(self._path, WHERE):
                 file = self._stack.enter_context(archive.open_replacement(self._path))
                 self._table = find_table(kind, is_path, True)(file, WHERE)
-                self._write(Texts(), [], Texts())  # so that the columns have names without rows
         return self
 
     def __exit__(self, *about: Any) -> None:
@@ -65,19 +62,21 @@ class Rejects:
             return
         rows = sorted(reasons)
         name = str(part.place) if isinstance(part.place, Path) else "-"
-        with refuse_unwritable(self._path, WHERE):
-            self._write(Texts([name] * len(rows)), rows, Texts([reasons[row] for row in rows]))
+        self._write(Texts([name] * len(rows)), rows, Texts([reasons[row] for row in rows]))
 
     def finish(self) -> None:
         """Let the file appear."""
-        if self._table is not None:
-            with refuse_unwritable(self._path, WHERE):
-                self._table.close()
-                self._stack.close()
+        if self._table is None:
+            return
+        if not self.count:
+            self._write(Texts(), [], Texts())  # names of columns
+        with refuse_unwritable(self._path, WHERE):
+            self._table.close()
+            self._stack.close()
 
     def _write(self, files: Texts, rows: list[int], reasons: Texts) -> None:
-        numbers = np.array(rows, np.int64)
-        self._table.write({"file": files, "row": numbers, "reason": reasons}, _NOTHING)
+        with refuse_unwritable(self._path, WHERE):
+            self._table.write({"file": files, "row": rows, "reason": reasons}, _NOTHING)
 
 
 def check_rejects(place: Any, files: Files) -> Path | None:

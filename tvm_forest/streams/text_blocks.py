@@ -91,6 +91,8 @@ class Blocks:
     def __init__(self, file: Any, head: bytes, line: int) -> None:
         """Begin with some bytes that are read already, behind `line` lines."""
         self._file, self._left, self._next = file, head, line
+        # Who feeds a pipe may wait for the first predictions.
+        self._most = BLOCK_BYTES if file.seekable() else min(PARSED_BYTES, BLOCK_BYTES)
         self.line, self.is_torn = line, False
 
     def read(self) -> bytes:
@@ -101,7 +103,7 @@ class Blocks:
         """
         self.line = self._next
         while True:
-            data = self._file.read(BLOCK_BYTES)
+            data = self._file.read(self._most)
             self._left += data
             end = _find_end(self._left) if data else len(self._left)
             self.is_torn = not end and len(self._left) > BLOCK_BYTES
