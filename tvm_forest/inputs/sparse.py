@@ -48,7 +48,7 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
         with np.errstate(all="ignore"):
             dense[line, column] = pass_entries(matrix.data[: len(line)], rows, forest)
     except (IndexError, ValueError) as error:
-        raise _refuse_damaged(error) from None
+        raise _damaged(error) from None
     _check_sizes(matrix.data[: len(line)], forest)
     filled = np.zeros(matrix.shape, bool)
     filled[line, column] = True
@@ -83,7 +83,7 @@ class SparseBlocks:
                 parts = (entries, matrix.indices, matrix.indptr)
                 matrix = type(matrix)(parts, shape=matrix.shape)
         except (IndexError, ValueError) as error:
-            raise _refuse_damaged(error) from None
+            raise _damaged(error) from None
         self._matrix = matrix
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ def are_many(rows: Any, forest: Forest) -> bool:
     return bool(rows.shape[0] * forest.row_width * itemsize > 2 * BLOCK_BYTES)
 
 
-def _refuse_damaged(error: Exception) -> InputError:
+def _damaged(error: Exception) -> InputError:
     return refusal(f"the sparse matrix is damaged ({error}); make it again")
 
 

@@ -22,7 +22,7 @@ from . import text_blocks
 from .batches import Batch, Columns, Texts
 from .formats import AS_IS, Reading
 from .headers import names_columns
-from .text_rows import BadLine, Line, Plan, TextRows
+from .text_rows import BadLine, FieldPlan, Line, TextRows
 
 
 class SeparatedRows(TextRows):
@@ -124,7 +124,9 @@ class SeparatedRows(TextRows):
         self._records = self._split_lines(io.StringIO(block.decode(), newline=""), line)
         yield from super().batches(columns, size)
 
-    def _to_batch(self, columns: Columns, plan: Plan, fields: text_blocks.Fields) -> Batch | None:
+    def _to_batch(
+        self, columns: Columns, plan: FieldPlan, fields: text_blocks.Fields
+    ) -> Batch | None:
         """Return what pyarrow has read; None if a text is no label, for Python finds its line."""
         labels: dict[int, list[Any]] = {}
         for at, (texts, places) in fields.labelled.items():

@@ -20,7 +20,7 @@ from ..forest import Array, Forest
 from .formats import Reading
 
 if TYPE_CHECKING:
-    from .text_rows import Plan
+    from .text_rows import FieldPlan
 
 BLOCK_BYTES = 1 << 21
 """Bytes that are read at once."""
@@ -205,11 +205,11 @@ class BlockReader:
         width: int,
         delimiter: str,
         reading: Reading,
-        plan: Plan,
+        plan: FieldPlan,
         forest: Forest,
         added: Sequence[str],
     ) -> None:
-        """Plan what is read.
+        """FieldPlan what is read.
 
         Args:
             width: fields of a line.

@@ -50,7 +50,7 @@ class BadLine(InputError):
         return type(self), (self.where, self.what)
 
 
-class Plan(NamedTuple):
+class FieldPlan(NamedTuple):
     """Where in the fields of a line stands what is used of it.
 
     Attributes:
@@ -142,16 +142,16 @@ class TextRows:
                 return
             is_first = False
 
-    def _make_plan(self, columns: Columns) -> Plan:
+    def _make_plan(self, columns: Columns) -> FieldPlan:
         labelled = self._find_labelled(columns)
         names = self.names or columns.wanted
         plain = [names.index(n) for n in columns.features or () if n not in labelled]
         pick = None if columns.features is None or plain == list(range(len(names))) else plain
         width = self._forest.given_width - len(labelled)
         places = {names.index(name): known for name, known in labelled.items()}
-        return Plan(places, pick, width, [names.index(name) for name in columns.kept])
+        return FieldPlan(places, pick, width, [names.index(name) for name in columns.kept])
 
-    def _sift(self, lines: Sequence[Line], plan: Plan) -> Iterator[Read | BadLine]:
+    def _sift(self, lines: Sequence[Line], plan: FieldPlan) -> Iterator[Read | BadLine]:
         """Yield what is used of lines, in order, and what is wrong with those that are skipped."""
         try:
             read = self._read(lines, plan)
@@ -167,7 +167,7 @@ class TextRows:
         else:
             yield read
 
-    def _read(self, lines: Sequence[Line], plan: Plan) -> Read:
+    def _read(self, lines: Sequence[Line], plan: FieldPlan) -> Read:
         self._check_widths(lines)
         if self._added:
             lines = [(number, fields + self._added) for number, fields in lines]
@@ -176,7 +176,7 @@ class TextRows:
         return Read(numbers, labels, [[fields[at] for _, fields in lines] for at in plan.kept])
 
     def _join(
-        self, columns: Columns, plan: Plan, reads: Sequence[Read], bad: dict[int, str]
+        self, columns: Columns, plan: FieldPlan, reads: Sequence[Read], bad: dict[int, str]
     ) -> Batch:
         """Return what was read one after the other as one batch."""
         numbers = np.concatenate([read.numbers for read in reads])
