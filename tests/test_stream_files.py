@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -423,6 +424,21 @@ def test_what_is_wrong_with_all_rows_is_refused_also_where_bad_ones_are_left_out
         assert message in said
     said = refused(strict, path, tmp_path / "new.jsonl", bad_rows="drop")
     assert "argument 'bad_rows': 'drop' is unknown (have: refuse, skip)" in said
+
+
+def test_a_full_disk_is_told_and_neither_file_is_left(strict: Any, tmp_path: Path) -> None:
+    lines = {"rejects": ",2,3\n" * 3000, "output": "1,2,3\n" * 3000}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for name, text in lines.items():
+        (tmp_path / "rows.csv").write_text("a,b,c\n" + text)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        try:
+            said = refused(
+                strict, tmp_path / "rows.csv", tmp_path / "out.csv", rejects=tmp_path / "bad.csv"
+            )
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert f"argument '--{name}': cannot write" in said and "File too large" in said
 
 
 def test_the_command_says_how_many_rows_are_left_out(

@@ -209,7 +209,7 @@ class BlockReader:
         forest: Forest,
         added: Sequence[str],
     ) -> None:
-        """FieldPlan what is read.
+        """Plan what is read.
 
         Args:
             width: fields of a line.
