@@ -427,7 +427,7 @@ def test_what_is_wrong_with_all_rows_is_refused_also_where_bad_ones_are_left_out
 
 
 def test_a_full_disk_is_told_and_neither_file_is_left(strict: Any, tmp_path: Path) -> None:
-    lines = {"rejects": ",2,3\n" * 3000, "output": "1,2,3\n" * 3000}
+    lines = {"rejects": ",2,3\n" * 3000, "output": "1,2,3\n" * 9000}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     for name, text in lines.items():
         (tmp_path / "rows.csv").write_text("a,b,c\n" + text)

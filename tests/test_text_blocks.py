@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -244,3 +246,25 @@ def test_categories_of_an_encoder_stay_texts(monkeypatch: pytest.MonkeyPatch) ->
     for data in (text, "x,y,z\n" + text, "x,y,z\n" + text + "1,red,x\n"):
         by_blocks, alone = compare(data.encode(), forest, Reading(), 64, monkeypatch)
         assert by_blocks == alone and ("line 302" in alone) == data.endswith("x\n")
+
+
+def test_pyarrow_is_not_imported_for_a_small_file() -> None:
+    code = """
+import io, sys
+sys.path.insert(0, {tests!r})
+import numpy
+from forests import Split, forest_of
+from tvm_forest.streams.batches import choose_columns
+from tvm_forest.streams.formats import AS_IS
+from tvm_forest.streams.separated_rows import SeparatedRows
+forest = forest_of([Split(0, 0.5, 1.0, 2.0)], n_features=2)
+for lines in (1000, 300_000):
+    rows = SeparatedRows(io.BytesIO(b"1,2.5\\n" * lines), "here", forest)
+    columns = choose_columns(rows.names, forest, AS_IS, "here")
+    assert sum(batch.length for batch in rows.batches(columns, 65536)) == lines
+    print("pyarrow" in sys.modules)
+"""
+    tests = str(Path(__file__).parent)
+    command = [sys.executable, "-c", code.format(tests=tests)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]

@@ -71,7 +71,7 @@ class SeparatedRows(TextRows):
             self._width, self.delimiter, self._reading, plan, self._forest, self._added
         )
         while block := self._read_next(blocks):
-            if not blocks.is_torn and text_blocks.is_simple(block, self.delimiter):
+            if blocks.is_worth_arrow and text_blocks.is_simple(block, self.delimiter):
                 found = self._read_block(block, blocks.line, reader, columns, size)
             else:
                 found = self._read_rest(blocks, block, columns, size)
@@ -85,8 +85,8 @@ class SeparatedRows(TextRows):
 
     def _find_blocks(self) -> text_blocks.Blocks | None:
         """Return what is left of the file in blocks; None where Python has to read it."""
-        can = self._width > 1 and self.delimiter.isascii() and text_blocks.has_arrow()
-        blocks = self._spool.rewind(self._consumed) if can and self.names != [] else None
+        can = self._width > 1 and self.delimiter.isascii() and self.names != []
+        blocks = self._spool.rewind(self._consumed) if can else None
         self._spool.forget()
         return blocks
 

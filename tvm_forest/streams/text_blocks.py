@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,7 +86,8 @@ class Blocks:
 
     Attributes:
         line: how many lines are before the block that was read last.
-        is_torn: whether it may end within a line, which is longer than a block or has odd quotes.
+        is_worth_arrow: whether pyarrow may read it, whose import takes as long as Python takes to
+            read a megabyte, and the block does not end within a line.
     """
 
     def __init__(self, file: Any, head: bytes, line: int) -> None:
@@ -93,7 +95,7 @@ class Blocks:
         self._file, self._left, self._next = file, head, line
         # Who feeds a pipe may wait for the first predictions.
         self._most = BLOCK_BYTES if file.seekable() else min(PARSED_BYTES, BLOCK_BYTES)
-        self.line, self.is_torn = line, False
+        self.line, self.is_worth_arrow = line, False
 
     def read(self) -> bytes:
         """Return the next block; nothing at the end.
@@ -106,12 +108,14 @@ class Blocks:
             data = self._file.read(self._most)
             self._left += data
             end = _find_end(self._left) if data else len(self._left)
-            self.is_torn = not end and len(self._left) > BLOCK_BYTES
-            if end or not data or self.is_torn:
+            is_torn = not end and len(self._left) > BLOCK_BYTES  # or in quotes that do not end
+            if end or not data or is_torn:
                 break
         end = end or len(self._left)
         block, self._left = self._left[:end], self._left[end:]
         self._next += count_lines(block)
+        is_large = 2 * len(block) >= self._most or "pyarrow" in sys.modules
+        self.is_worth_arrow = not is_torn and is_large and has_arrow()
         return block
 
     def take_rest(self, block: bytes) -> io.BufferedReader:
