@@ -6,6 +6,7 @@ import io
 import random
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
