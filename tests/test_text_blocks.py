@@ -92,11 +92,7 @@ def join(batches: list[Batch]) -> Any:
         tables += batch.rows.to_pylist() if is_table else batch.rows.tolist()
     numbers: Any = repr(tables)  # tells 0 from -0, and has all digits
     kept = [
-        [
-            x
-            for b in batches
-            for x in (b.kept[i] if isinstance(b.kept[i], list) else b.kept[i].to_pylist())
-        ]
+        [text for batch in batches for text in to_list(batch.kept[i])]
         for i in range(len(batches[0].kept))
     ]
     return numbers, kept, bad

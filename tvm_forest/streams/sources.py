@@ -10,7 +10,7 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from glob import glob, has_magic
 from pathlib import Path
@@ -208,7 +208,24 @@ def _unpack(file: BinaryIO, part: Part) -> BinaryIO:
     return io.BufferedReader(Unpacked(stream, file))
 
 
-class Unpacked(io.RawIOBase):
+class ReadBy(io.RawIOBase):
+    """What a function reads: some bytes, as many as it is asked for at most."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what comes next."""
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class Unpacked(ReadBy):
     """What a compressed file holds.
 
     Attributes:
@@ -216,11 +233,8 @@ class Unpacked(io.RawIOBase):
     """
 
     def __init__(self, stream: Any, packed: BinaryIO) -> None:
-        self._stream, self.packed = stream, packed
-
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
+        super().__init__(stream.read)
+        self.packed = packed
 
     def readinto(self, buffer: Any) -> int:
         """Read what comes next.
@@ -229,27 +243,17 @@ class Unpacked(io.RawIOBase):
             OSError: the file is damaged.
         """
         try:
-            data = self._stream.read(len(buffer))
+            return super().readinto(buffer)
         except (EOFError, zlib.error) as error:
             raise OSError(str(error)) from None
-        buffer[: len(data)] = data
-        return len(data)
 
 
-class _Borrowed(io.RawIOBase):
+class _Borrowed(ReadBy):
     """A stream that whoever closes this one leaves open."""
 
     def __init__(self, file: Any) -> None:
+        super().__init__(getattr(file, "read1", file.read))  # a pipe gives what is there
         self._file = file
-        self._read = getattr(file, "read1", file.read)  # a pipe gives what is there
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
     def seekable(self) -> bool:
         return bool(getattr(self._file, "seekable", bool)())

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from .formats import Reading
+from .sources import ReadBy
 
 if TYPE_CHECKING:
     from .text_rows import FieldPlan
@@ -46,25 +47,20 @@ def has_arrow() -> bool:
     return True
 
 
-class Spool(io.RawIOBase):
+class Spool(ReadBy):
     """A file whose first bytes may be read a second time, or that begins with others."""
 
     def __init__(self, file: Any, head: bytes = b"") -> None:
+        super().__init__(self._take)
         self._file, self._head = file, head
         self._seen: bytearray | None = bytearray()
 
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read what comes next."""
-        data = self._head[: len(buffer)] or self._file.read1(len(buffer))
+    def _take(self, size: int) -> bytes:
+        data = self._head[:size] or self._file.read1(size)
         self._head = self._head[len(data) :]
         if self._seen is not None:
             self._seen += data
-        buffer[: len(data)] = data
-        return len(data)
+        return bytes(data)
 
     def forget(self) -> None:
         """Remember no more of what is read."""
