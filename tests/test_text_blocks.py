@@ -265,3 +265,12 @@ for lines in (1000, 300_000):
     command = [sys.executable, "-c", code.format(tests=tests)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_a_mark_of_the_order_of_bytes_is_no_part_of_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forest = forest_of(TREES, feature_names=NAMES)
+    for line in (b"+1,2,3\n", b"1,2,3\n", b"a,b,c\n+1,2,3\n"):
+        found = compare(b"\xef\xbb\xbf" + line, forest, Reading(), 10, monkeypatch)
+        assert found[0] == found[1] == ("[[1.0, 2.0, 3.0]]", [], {})
