@@ -6,11 +6,17 @@ Draws a file of 28 float32 columns and a number for each row, trains a model of 
 them, and measures in processes of their own, by turns: reading alone (the same batches by pyarrow),
 reading with conversion, and the command `tvm-forest predict`. Predictions of some rows are compared
 with XGBoost's. Then the command is killed (SIGKILL) half-way. Removes the folder at the end.
+
+    python benchmarks/streams.py --step csv sparse
+
+measures rows of CSV a second of processor time, as they are read by Python and by pyarrow, by
+turns, and the time and the memory that a sparse matrix of 20,000 x 5,000 takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import shutil
 import signal
@@ -23,6 +29,7 @@ from typing import Any
 import numpy as np
 
 FEATURES = 28
+STEPS = ["make", "measure", "kill", "remove", "csv", "sparse"]
 STEP = 500_000
 PEAK = """
 from pathlib import Path
@@ -65,6 +72,86 @@ for _ in range(20):
     predictor.predict(rows)
 print(20 * len(rows) / (time.perf_counter() - begin))
 """
+
+
+CSV_ROWS = {10: 100_000, 28: 50_000}
+SPARSE = """
+import json, sys, time
+import numpy as np, scipy.sparse, tvm_forest, xgboost
+draw = dict(density=0.01, format="csr", dtype=np.float32)
+rows = scipy.sparse.random(20_000, 5_000, random_state=1, **draw)
+labels = np.asarray(rows[:, :50].sum(1)).ravel() > 0.1
+data = xgboost.DMatrix(rows[:2000], labels[:2000])
+booster = xgboost.train({"objective": "binary:logistic", "max_depth": 6, "nthread": 2}, data, 100)
+predictor = tvm_forest.build(booster)
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+found, seconds = {}, {}
+predictor.predict(rows[:1])
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # the peak begins anew
+before = peak()
+for name, call in (("ours", predictor.predict), ("XGBoost", booster.inplace_predict)):
+    found[name] = call(rows)
+    if name == "ours":
+        grown = peak() - before
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        call(rows)
+        times.append(time.perf_counter() - begin)
+    seconds[name] = min(times)
+assert np.array_equal(found["ours"], found["XGBoost"])
+print(json.dumps({"grown_mb": grown, **seconds}))
+"""
+
+
+def read_csv(data: bytes, forest: Any, with_arrow: bool) -> float:
+    """Return how many rows of CSV are read in a second of processor time."""
+    from unittest import mock
+
+    from tvm_forest.streams import text_blocks
+    from tvm_forest.streams.batches import choose_columns
+    from tvm_forest.streams.formats import Reading
+    from tvm_forest.streams.separated_rows import SeparatedRows
+
+    reading = Reading(keep=("id",))
+    with mock.patch.object(text_blocks, "has_arrow", lambda: with_arrow):
+        begin = time.process_time()
+        rows = SeparatedRows(io.BufferedReader(io.BytesIO(data)), "rows", forest, reading)
+        columns = choose_columns(rows.names, forest, reading, "rows")
+        count = sum(batch.length for batch in rows.batches(columns, 65536))
+        return count / (time.process_time() - begin)
+
+
+def measure_csv(turns: int) -> None:
+    """Read float32 numbers with all their digits, as pandas writes them, beside an id."""
+    import pandas
+    import xgboost
+
+    import tvm_forest
+
+    for width, count in CSV_ROWS.items():
+        rows = np.random.default_rng(0).standard_normal((count, width), np.float32)
+        frame = pandas.DataFrame(rows, columns=[f"f{i}" for i in range(width)])
+        data = xgboost.DMatrix(frame[:500], rows[:500, 0])
+        forest = tvm_forest.load(xgboost.train({"max_depth": 3, "nthread": 1}, data, 3))
+        frame.insert(0, "id", range(count))
+        text = frame.to_csv(index=False).encode()
+        speeds: dict[bool, list[float]] = {False: [], True: []}
+        for turn in range(2 * max(turns, 3)):
+            speeds[turn % 2 == 1].append(read_csv(text, forest, turn % 2 == 1))
+        alone, arrow = (float(np.median(x)) / 1e3 for x in speeds.values())
+        print(f"{count:,} rows of {width} columns, {len(text) / count:.0f} bytes each: ", end="")
+        print(f"Python {alone:,.0f}, pyarrow {arrow:,.0f} thousand rows a CPU second, ", end="")
+        print(f"{arrow / alone:.1f} times")
+
+
+def measure_sparse() -> None:
+    seen = measure(SPARSE)
+    seconds = f"{seen['ours']:.3f} s, XGBoost {seen['XGBoost']:.3f} s, equal"
+    print(f"sparse, 20,000 x 5,000, 1 %: {seconds}; {seen['grown_mb']:.0f} MB beyond the matrix")
 
 
 def draw_rows(rng: np.random.Generator, count: int) -> Any:
@@ -150,10 +237,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/streams"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--step", choices=["make", "measure", "kill", "remove"], nargs="*")
+    parser.add_argument("--step", choices=STEPS, nargs="*")
     options = parser.parse_args()
     folder, steps = options.folder, options.step or ["make", "measure", "kill", "remove"]
     rows = folder / "rows.parquet"
+    if "csv" in steps:
+        measure_csv(options.turns)
+    if "sparse" in steps:
+        measure_sparse()
     if "make" in steps:
         folder.mkdir(parents=True, exist_ok=True)
         make_model(folder, options.trees)

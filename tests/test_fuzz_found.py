@@ -25,7 +25,6 @@ import tvm_forest
 from forests import Split, forest_of
 from onnx_models import Tree, regressor
 from tvm_forest import archive
-from tvm_forest.cli.files import read_rows
 from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.frontends import load
 from tvm_forest.inputs import to_rows
@@ -33,6 +32,7 @@ from tvm_forest.predictor import saving
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search.machines import Machine, shipped_machines
 from tvm_forest.search.records import TrialRecord, read_records
+from tvm_forest.streams.reading import read_rows
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr"])
@@ -261,7 +261,7 @@ def test_a_damaged_header_of_numpy_is_refused(header: str, tmp_path: Path) -> No
 def test_a_field_of_csv_that_is_too_long_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("1,2\n1," + "2" * 140_000 + "\n")
-    with pytest.raises(InputError, match="tune: rows file .* cannot be read: field larger"):
+    with pytest.raises(InputError, match="tune: rows file .* line 2: damaged: field larger"):
         read_rows(path, forest_of([Split(0, 0.5, 1.0, 2.0)], n_features=2), "tune")
 
 

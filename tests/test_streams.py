@@ -34,10 +34,10 @@ from tvm_forest.cli import main
 from tvm_forest.errors import InputError
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.streams.batches import Columns
-from tvm_forest.streams.formats import KINDS, Predicted
+from tvm_forest.streams.formats import KINDS, Predicted, Reading
 from tvm_forest.streams.headers import names_columns
-from tvm_forest.streams.read_ahead import DEPTH, read_ahead
-from tvm_forest.streams.text_rows import SeparatedRows
+from tvm_forest.streams.reading import DEPTH, read_ahead
+from tvm_forest.streams.separated_rows import SeparatedRows
 
 FORMATS = ("parquet", "arrow", "arrows", "csv", "tsv", "jsonl", "npy")
 NAMES = ["a", "b", "c"]
@@ -374,7 +374,6 @@ def refused(predictor: Any, source: Any, target: Path, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([Decimal("1.5")]), "column 'b': type decimal128(2, 1) holds no integers"),
         (pa.array([1], pa.date32()), "column 'b': type date32[day] holds no integers"),
         (pa.array([[1.0]]), "column 'b': type list<element: double> holds no"),
         (pa.array(["1.5"]), "column 'b' holds texts such as '1.5', and the model"),
@@ -504,7 +503,7 @@ def test_a_first_line_names_the_columns_or_is_a_row_or_is_refused(
     forest = replace(unnamed.forest, feature_names=names)
     text = f"{line}\n".encode()
     for header in (True, False):
-        known = SeparatedRows(io.BytesIO(text), "test", forest, header).names
+        known = SeparatedRows(io.BytesIO(text), "test", forest, Reading(header=header)).names
         assert (known is not None) == header
     if expected is None:
         with pytest.raises(InputError, match=r"here: line 1 \('.*'\) may name .*; say --header or"):
@@ -846,9 +845,9 @@ def test_a_wrong_folder_is_refused(named: Any, rows: Any, folder: Path, tmp_path
     assert "out' is there already; remove it" in refused(named, folder, out)
     (out / "old").unlink()
     assert predict_file(named, folder, out) == len(rows)  # an empty folder is as good as none
-    (folder / "a=1").mkdir()
-    assert "a=1': a folder in a folder" in refused(named, folder, tmp_path / "new")
-    (folder / "a=1").rmdir()
+    (folder / "more").mkdir()
+    assert "more': a folder in a folder" in refused(named, folder, tmp_path / "new")
+    (folder / "more").rmdir()
     write(to_table(rows), folder / "part-1.snappy.csv")
     said = refused(named, folder, tmp_path / "new", target_format="tsv")
     assert "two files of rows would become 'part-1.snappy.tsv'" in said

@@ -164,7 +164,7 @@ def make_parser() -> argparse.ArgumentParser:
         "verify", help="compare with the training library; exit status 1 if different"
     )
     _add_model(verify)
-    verify.add_argument("rows", nargs="?", type=Path, help=".npy or .csv, see predict")
+    verify.add_argument("rows", nargs="?", type=Path, help="file, folder or pattern, see predict")
     _add_header(verify)
     verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
     _add_target(verify)
@@ -231,6 +231,20 @@ def _add_header(command: argparse.ArgumentParser) -> None:
     command.add_argument("--header", action=argparse.BooleanOptionalAction, help=about)
 
 
+def _add_text(predict: argparse.ArgumentParser) -> None:
+    """Add options of text, and of rows that are bad."""
+    predict.add_argument("--delimiter", help="between the fields of CSV (default: a comma)")
+    predict.add_argument("--decimal", default=".", help="before fractions in CSV (default: .)")
+    about = "texts that stand for missing values, such as NA"
+    predict.add_argument(
+        "--missing", nargs="+", action="extend", default=[], metavar="TEXT", help=about
+    )
+    about = "what becomes of rows that cannot be read or predicted (default: refuse)"
+    predict.add_argument("--bad-rows", choices=["refuse", "skip"], default="refuse", help=about)
+    about = "file of those that are skipped, with their numbers and why"
+    predict.add_argument("--rejects", metavar="FILE", help=about)
+
+
 def _add_recompile(command: argparse.ArgumentParser) -> None:
     about = "run none of the code of a saved predictor, and compile its model anew"
     command.add_argument("--recompile", action="store_true", help=about)
@@ -250,16 +264,18 @@ def _add_predict(commands: Any) -> None:
     predict = commands.add_parser("predict", help="predict rows of files")
     _add_model(predict)
     names = ", ".join(suffix for suffixes in FORMATS.values() for suffix in suffixes)
-    predict.add_argument("rows", help=f"file ({names}), folder of such files, or - for the input")
+    about = f"files ({names}; text also .gz or .zst), folders, patterns, or - for the input"
+    predict.add_argument("rows", nargs="+", help=about)
     about = "file or folder, by its suffix (default: the terminal, as CSV; - with another format)"
     predict.add_argument("-o", "--output", help=about)
     predict.add_argument("--format", choices=FORMATS, help="of the rows (default: by the suffix)")
     predict.add_argument("--output-format", choices=FORMATS, help="of predictions, likewise")
-    about = "columns of the rows to write before the predictions"
+    about = "columns of the rows to write before the predictions; all for all of them"
     predict.add_argument(
         "--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help=about
     )
     _add_header(predict)
+    _add_text(predict)
     predict.add_argument("--kind", choices=KINDS, default="predict", help="what to predict")
     _add_recompile(predict)
     _add_target(predict, default=None)
@@ -310,7 +326,7 @@ def _add_n_jobs(command: argparse.ArgumentParser) -> None:
 def _add_tuning(commands: Any) -> None:
     tune = commands.add_parser("tune", help="search for the fastest schedules, and keep them")
     _add_model(tune)
-    tune.add_argument("--rows", type=Path, help=".npy or .csv of rows like those to be predicted")
+    tune.add_argument("--rows", type=Path, help="file of rows like those that will come")
     _add_header(tune)
     tune.add_argument(
         "--batch-size", type=int, nargs="+", default=[1, 64, 4096], help="rows of a call"

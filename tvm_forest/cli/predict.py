@@ -14,7 +14,7 @@ from .files import open_predictor
 def run(options: argparse.Namespace) -> None:
     """Predict rows of files or of the standard input, and write what comes of it."""
     writes_here = options.output is None or options.output == "-"
-    source: Any = _open_input() if options.rows == "-" else Path(options.rows)
+    source: Any = _open_input() if options.rows == ["-"] else options.rows
     target: Any = sys.stdout.buffer if writes_here else Path(options.output)
     target_format = options.output_format or ("csv" if writes_here else None)
     if writes_here and target_format == "npy":
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> None:
     places.find_files(source, target, options.format, target_format)  # before a model is compiled
     predictor = open_predictor(options)
     try:
-        streams.predict_file(
+        count = streams.predict_file(
             predictor,
             source,
             target,
@@ -34,6 +34,11 @@ def run(options: argparse.Namespace) -> None:
             source_format=options.format,
             target_format=target_format,
             header=options.header,
+            delimiter=options.delimiter,
+            decimal=options.decimal,
+            missing=options.missing,
+            bad_rows=options.bad_rows,
+            rejects=options.rejects,
             n_jobs=options.n_jobs,
             progress=False if writes_here and sys.stdout.isatty() else None,
         )
@@ -41,6 +46,9 @@ def run(options: argparse.Namespace) -> None:
         if writes_here and isinstance(error.__context__, BrokenPipeError):
             raise error.__context__ from None  # as with all other commands
         raise
+    if count.skipped:
+        where = "" if options.rejects is None else f"; {options.rejects} says why"
+        print(f"tvm-forest: {count.skipped} bad rows left out{where}", file=sys.stderr)
 
 
 def _open_input() -> Any:

@@ -3,7 +3,7 @@
 import argparse
 
 from .. import api
-from .files import read_rows
+from ..streams.reading import read_rows
 
 
 def run(options: argparse.Namespace) -> None:

@@ -9,10 +9,12 @@ No library but numpy is imported: objects of others are known by what they offer
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import RowError
 from ..forest import Array, Forest
 from ..late import import_late
 from .checks import check_in_place, check_numbers, check_shape, refusal
@@ -60,6 +62,35 @@ def to_rows(rows: Any, forest: Forest) -> Array:
     if forest.looks_at_values:
         check_values(array, forest)
     return array
+
+
+def to_blocks(rows: Any, forest: Forest) -> Array | sparse.SparseBlocks:
+    """Return what `to_rows` does, or a large sparse matrix for `split_blocks`; both have a length.
+
+    Raises:
+        InputError: see `to_rows`; values are looked at when they are split.
+    """
+    if hasattr(rows, "tocsr") and sparse.are_many(rows, forest):
+        return sparse.SparseBlocks(rows, forest)
+    return to_rows(rows, forest)
+
+
+def split_blocks(
+    rows: Array | sparse.SparseBlocks, forest: Forest, multiple: int
+) -> Iterator[tuple[int, Array]]:
+    """Yield where blocks of rows begin, each at a multiple of `multiple`, and their rows.
+
+    Raises:
+        InputError: see `to_rows`.
+    """
+    if isinstance(rows, np.ndarray):
+        yield 0, rows
+        return
+    for begin, block in rows.split(multiple):
+        try:
+            yield begin, to_rows(block, forest)
+        except RowError as error:
+            raise RowError(error.where, begin + error.row, error.what) from None
 
 
 def writable_view(array: Array) -> Array:

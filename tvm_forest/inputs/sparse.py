@@ -5,13 +5,18 @@ takes: sparse matrices and arrays; gives: dense (R, F) arrays.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..forest import Array, Forest
-from .checks import check_numbers, check_shape, refusal
+from .checks import check_in_place, check_numbers, check_shape, refusal
 from .roundings import pass_entries
+
+BLOCK_BYTES = 1 << 22
+"""Bytes of dense rows that are in memory at once, for which the caches have room."""
 
 
 def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
@@ -43,13 +48,64 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
         with np.errstate(all="ignore"):
             dense[line, column] = pass_entries(matrix.data[: len(line)], rows, forest)
     except (IndexError, ValueError) as error:
-        raise refusal(f"the sparse matrix is damaged ({error}); make it again") from None
+        raise _damaged(error) from None
     _check_sizes(matrix.data[: len(line)], forest)
     filled = np.zeros(matrix.shape, bool)
     filled[line, column] = True
     if np.count_nonzero(filled) != len(line):
         raise refusal("a sparse matrix with two entries in one place; use rows.sum_duplicates()")
     return dense
+
+
+class SparseBlocks:
+    """A sparse matrix of many rows, which become numbers some at a time.
+
+    `len` of it is the number of its rows.
+    """
+
+    def __init__(self, rows: Any, forest: Forest) -> None:
+        """Look at the places of all entries, and convert these.
+
+        Raises:
+            InputError: see `sparse_rows`.
+        """
+        dtype = np.dtype(forest.row_dtype)
+        check_in_place(rows, forest)
+        check_numbers(rows.dtype, dtype)
+        if not forest.spares_columns:
+            check_shape(rows.shape, forest)
+        self._row_bytes = max(1, forest.row_width * dtype.itemsize)
+        try:
+            _check_places(rows)
+            matrix = rows.tocsr()
+            entries = pass_entries(matrix.data, rows, forest)
+            if entries is not matrix.data:
+                parts = (entries, matrix.indices, matrix.indptr)
+                matrix = type(matrix)(parts, shape=matrix.shape)
+        except (IndexError, ValueError) as error:
+            raise _damaged(error) from None
+        self._matrix = matrix
+
+    def __len__(self) -> int:
+        return int(self._matrix.shape[0])
+
+    def split(self, multiple: int) -> Iterator[tuple[int, Any]]:
+        """Yield where each block begins, a multiple of `multiple`, and its rows."""
+        step = -(-BLOCK_BYTES // (multiple * self._row_bytes)) * multiple
+        for begin in range(0, len(self), step):
+            yield begin, self._matrix[begin : begin + step]
+
+
+def are_many(rows: Any, forest: Forest) -> bool:
+    """Tell whether rows are those of a sparse matrix that is read block by block."""
+    if not hasattr(rows, "tocsr") or forest.encoder is not None or len(rows.shape) != 2:
+        return False
+    itemsize = np.dtype(forest.row_dtype).itemsize
+    return bool(rows.shape[0] * forest.row_width * itemsize > 2 * BLOCK_BYTES)
+
+
+def _damaged(error: Exception) -> InputError:
+    return refusal(f"the sparse matrix is damaged ({error}); make it again")
 
 
 def _check_sizes(entries: Array, forest: Forest) -> None:

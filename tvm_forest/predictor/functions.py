@@ -19,7 +19,7 @@ import numpy as np
 from ..cores import available_cores
 from ..forest import Array
 from ..gpu_runtime import ModelArray
-from ..inputs import to_rows, writable_view
+from ..inputs import split_blocks, to_blocks, writable_view
 from ..late import import_late
 from ..laying_out import CodeOf, Compiled
 from ..laying_out.request import BuildRequest
@@ -231,23 +231,27 @@ class Functions:
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
         """Return margins and values, both (R, C); one array if the link is the identity."""
-        rows = to_rows(rows, self.forest)
-        results = self.new_results(len(rows))
-        function = self.choose_function(len(rows), n_jobs)
-        block = function.rows_per_block
-        rest = len(rows) % block if len(rows) > block > 0 else 0
-        whole = len(rows) - rest
-        self.run(function, rows[:whole], [array[:whole] for array in results], n_jobs)
-        if rest:
-            beyond = [array[whole:] for array in results]
-            self.run(self.for_batch(rest), rows[whole:], beyond, n_jobs)
+        blocks = to_blocks(rows, self.forest)
+        results = self.new_results(len(blocks))
+        function = self.choose_function(len(blocks), n_jobs)
+        multiple = function.rows_per_block
+        rest = len(blocks) % multiple if len(blocks) > multiple > 0 else 0
+        whole = len(blocks) - rest
+        for begin, part in split_blocks(blocks, self.forest, max(1, multiple)):
+            end = min(begin + len(part), whole)
+            inside = [array[begin:end] for array in results]
+            self.run(function, part[: end - begin], inside, n_jobs)
+            if end < begin + len(part):
+                beyond = [array[whole:] for array in results]
+                self.run(self.for_batch(rest), part[end - begin :], beyond, n_jobs)
         return results[self.margin_place], results[-1]
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, n_places), what the leaf in each place says."""
-        rows = to_rows(rows, self.forest)
-        leaves = np.empty((len(rows), self.n_places), self.leaf_dtype(name))
-        self.run(self.find(name), rows, [leaves], n_jobs)
+        blocks = to_blocks(rows, self.forest)
+        leaves = np.empty((len(blocks), self.n_places), self.leaf_dtype(name))
+        for begin, part in split_blocks(blocks, self.forest, 1):
+            self.run(self.find(name), part, [leaves[begin : begin + len(part)]], n_jobs)
         return leaves
 
     def new_results(self, n_rows: int) -> list[Array]:

@@ -11,33 +11,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from .. import archive
 from ..errors import InputError, RowError
-from ..forest import Forest
-from .batches import MAX_NUMBERS, Batch, OpenRows, choose_columns, locate_row
-from .formats import ARROW_STREAM, KINDS, Predicted, Table
-from .places import OUTPUT, Files, Part, Place, find_files, open_part, refuse_unwritable
+from .batches import MAX_NUMBERS, Batch, locate_row
+from .formats import ARROW_STREAM, KINDS, Predicted, Reading, Table, find_table
+from .places import OUTPUT, Files, find_files, refuse_unwritable
 from .progress import RowsBar
-from .read_ahead import read_ahead
+from .reading import ALL, ReadBatch, check_reading, read_ahead, read_parts
+from .rejects import Rejects, RowCount, check_rejects
+from .sources import Place, Places
 
 if TYPE_CHECKING:
     from ..predictor.predictor import Predictor
-
-
-class _Read(NamedTuple):
-    """A batch, and what is known of its file."""
-
-    part: Part
-    has_names: bool
-    batch: Batch
-    first_row: int
-    fraction: float | None
 
 
 class _Call(NamedTuple):
@@ -45,37 +35,84 @@ class _Call(NamedTuple):
 
     predictor: Predictor
     kind: str
-    keep: tuple[str, ...]
     n_jobs: int | None
+    rejects: Rejects | None
 
-    def predict(self, read: _Read) -> Predicted:
-        """Predict a batch; errors say where its rows are."""
+    def predict(self, read: ReadBatch) -> Iterator[tuple[int, Batch, Predicted]]:
+        """Yield the predictions of a batch, or of parts of it and where these begin.
+
+        Raises:
+            InputError: with the place of the rows in the file.
+        """
+        if self.rejects is None:
+            yield 0, read.batch, self._predict(read, read.batch)
+            return
+        reasons = {read.first_row + at: what for at, what in read.batch.bad.items()}
+        yield from self._sift(read, reasons)
+        self.rejects.add(read.part, reasons)
+
+    def _sift(
+        self, read: ReadBatch, reasons: dict[int, str]
+    ) -> Iterator[tuple[int, Batch, Predicted]]:
+        """Yield predictions of what the model does not refuse, and note what it does."""
+        waiting, is_first = [(0, read.batch.length)], True
+        while waiting:
+            begin, end = waiting.pop()
+            batch = read.batch.cut(begin, end)
+            try:
+                predicted = self._call(batch)
+            except RowError as error:
+                bad = begin + error.row
+                reasons[read.first_row + read.batch.find_place(bad)] = error.what
+                cuts = sorted({begin, (begin + end) // 2, bad, bad + 1, end})
+                parts = [x for x in zip(cuts, cuts[1:], strict=False) if x[0] != bad]
+                waiting += parts[::-1]
+            except InputError as error:
+                raise self._locate(error, read) from None
+            else:
+                is_first = False
+                yield begin, batch, predicted
+        if is_first:
+            empty = read.batch.cut(0, 0)
+            yield 0, empty, self._call(empty)
+
+    def _predict(self, read: ReadBatch, batch: Batch) -> Predicted:
         try:
-            result = getattr(self.predictor, self.kind)(read.batch.rows, n_jobs=self.n_jobs)
+            return self._call(batch)
         except RowError as error:
             raise locate_row(error, read.part.where, read.first_row) from None
         except InputError as error:
-            last = read.first_row + max(0, read.batch.length - 1)
-            raise InputError(
-                f"{read.part.where}: rows {read.first_row} to {last} (counted from 0): {error}"
-            ) from None
+            raise self._locate(error, read) from None
+
+    def _call(self, batch: Batch) -> Predicted:
+        result = getattr(self.predictor, self.kind)(batch.rows, n_jobs=self.n_jobs)
         return Predicted(self.kind, result, self.predictor.forest)
+
+    def _locate(self, error: InputError, read: ReadBatch) -> InputError:
+        last = read.first_row + max(0, read.batch.span - 1)
+        where = f"{read.part.where}: rows {read.first_row} to {last} (counted from 0)"
+        return InputError(f"{where}: {error}")
 
 
 def predict_file(
     predictor: Predictor,
-    source: Place,
+    source: Places,
     target: Place,
-    keep: Sequence[str] = (),
+    keep: str | Sequence[str] = (),
     kind: str = "predict",
     *,
     batch_rows: int = 65536,
     source_format: str | None = None,
     target_format: str | None = None,
     header: bool | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    missing: Sequence[str] = (),
+    bad_rows: str = "refuse",
+    rejects: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     progress: bool | None = False,
-) -> int:
+) -> RowCount:
     """Predict rows of files, and write the predictions to files.
 
     Memory does not grow with the number of rows. A file appears under its name once it is complete;
@@ -84,23 +121,33 @@ def predict_file(
 
     Args:
         predictor: see `build` and `load_predictor`.
-        source: path of a file of rows, or of a folder of such files, which are taken in the order
-            of their names; or what can be read in binary, with `source_format`.
+        source: path of a file of rows, a pattern such as "rows/*.csv.gz", a folder of files, which
+            are taken in the order of their names, or several of these; or what can be read in
+            binary, with `source_format`. Names of folders such as "year=2024" give columns.
         target: path of the file of predictions; of a folder, which does not exist yet, for a file
-            for each file of a folder of rows; or what can be written to in binary, with
-            `target_format`.
-        keep: names of columns of the rows to write before the predictions.
+            for each file of rows, if these may be several; or what can be written to in binary,
+            with `target_format`.
+        keep: names of columns of the rows to write before the predictions; "all" for all columns.
         kind: "predict", "predict_proba", "predict_margin", "apply" or "predict_per_tree".
         batch_rows: most rows that are predicted at once, 1 or more.
         source_format, target_format: "parquet", "csv", "tsv", "jsonl", "arrow" or "npy"; None for
             by the suffix.
         header: whether the first lines of CSV and tab-separated values name the columns; None for
             where there is no doubt.
+        delimiter: one character between the fields of CSV; None for a comma.
+        decimal: what is before the fractions of numbers in CSV and tab-separated values.
+        missing: texts that stand for missing numbers and labels in CSV, tab-separated values and
+            JSON lines, such as "NA"; empty fields do in any case.
+        bad_rows: "refuse" ends with an error at the first row that cannot be read or predicted;
+            "skip" leaves such rows out.
+        rejects: path of a file to write with the file, the number (from 0) and the reason of each
+            row that is left out; "skip" is meant then.
         n_jobs: threads, see `Predictor.predict`.
         progress: show a bar on the standard error stream; None for where a person would see it.
 
     Returns:
-        int: how many rows there were.
+        RowCount: an int, how many rows are predicted; its attribute `skipped` says how many are
+            left out.
 
     Raises:
         InputError: a file that cannot be read or written, is damaged or lacks a column, rows of the
@@ -113,64 +160,47 @@ def predict_file(
         )
     if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
         raise InputError(f"predict: argument 'batch_rows': expected 1 or more, got {batch_rows!r}")
+    if bad_rows not in ("refuse", "skip"):
+        raise InputError(
+            f"predict: argument 'bad_rows': {bad_rows!r} is unknown (have: refuse, skip)"
+        )
     names = tuple(dict.fromkeys([keep] if isinstance(keep, str) else keep))
     files = find_files(source, target, source_format, target_format)
-    if header is not None and any(part.format not in ("csv", "tsv") for part in files.parts):
-        raise InputError(
-            f"predict: argument 'header': {header!r}, and only CSV and tab-separated values have "
-            "one; leave it out"
-        )
+    reading = Reading(
+        header=header,
+        keep=() if names == (ALL,) else names,
+        keeps_all=names == (ALL,),
+        delimiter=delimiter,
+        decimal=decimal,
+        missing=frozenset([missing] if isinstance(missing, str) else missing),
+        skips=bad_rows == "skip" or rejects is not None,
+    )
+    check_reading(reading, files.parts)
     forest = predictor.forest
     size = max(1, min(batch_rows, MAX_NUMBERS // max(1, forest.row_width)))
-    call = _Call(predictor, kind, names, n_jobs)
-    reads = _read_all(files.parts, forest, names, size, header)
-    with RowsBar(progress) as bar, read_ahead(reads) as ahead, refuse_unwritable(files.target):
-        if not files.is_folder:
-            with _open_target(files.target) as file:
-                return _write(call, _count(ahead, bar), file, files.target, files.format or "")
-        return _write_folder(call, _count(ahead, bar), files)
+    left_out = Rejects(check_rejects(rejects, files))
+    call = _Call(predictor, kind, n_jobs, left_out if reading.skips else None)
+    reads = read_parts(files.parts, forest, reading, size)
+    with RowsBar(progress) as bar, read_ahead(reads) as ahead, left_out:
+        with refuse_unwritable(files.target):
+            if files.is_folder:
+                rows = _write_folder(call, _count(ahead, bar), files, left_out)
+            else:
+                with _open_target(files.target) as file:
+                    counted = _count(ahead, bar)
+                    rows = _write(call, counted, file, files.target, files.format or "")
+                    left_out.finish()
+    made = RowCount(rows)
+    made.skipped = left_out.count
+    return made
 
 
-def _read_all(
-    parts: list[Part], forest: Forest, keep: tuple[str, ...], size: int, header: bool | None
-) -> Iterator[_Read]:
-    """Yield the batches of all files."""
-    types: dict[str, str] | None = None
-    for number, part in enumerate(parts):
-        with open_part(part) as file:
-            rows = _find_reader(part.format, header, keep)(file, part.where, forest)
-            columns = choose_columns(rows.names, forest, keep, part.where)
-            row = 0
-            for batch in rows.batches(columns, size):
-                types = types or _list_types(keep, batch)
-                _check_types(types, _list_types(keep, batch), part, parts[0])
-                fraction = rows.fraction()
-                done = None if fraction is None else (number + fraction) / len(parts)
-                yield _Read(part, rows.names is not None, batch, row, done)
-                row += batch.length
-
-
-def _list_types(keep: tuple[str, ...], batch: Batch) -> dict[str, str]:
-    """Return the types of kept columns, for those that have one."""
-    columns = zip(keep, batch.kept, strict=True)
-    return {name: str(x.type) for name, x in columns if hasattr(x, "type")}
-
-
-def _check_types(known: dict[str, str], found: dict[str, str], part: Part, first: Part) -> None:
-    for name, kind in found.items():
-        if known.get(name, kind) != kind:
-            raise InputError(
-                f"{part.where}: kept column '{name}' is {kind}, but {known[name]} in "
-                f"'{first.place}'; give files with equal columns"
-            )
-
-
-def _count(reads: Iterator[_Read], bar: RowsBar) -> Iterator[_Read]:
+def _count(reads: Iterator[ReadBatch], bar: RowsBar) -> Iterator[ReadBatch]:
     """Show how many rows are predicted."""
     rows = 0
     for read in reads:
         yield read
-        rows += read.batch.length
+        rows += read.batch.span
         bar.show(rows, read.fraction)
 
 
@@ -184,38 +214,37 @@ def _open_target(target: Path | BinaryIO) -> Iterator[BinaryIO]:
         target.flush()
 
 
-def _write_folder(call: _Call, reads: Iterator[_Read], files: Files) -> int:
+def _write_folder(call: _Call, reads: Iterator[ReadBatch], files: Files, rejects: Rejects) -> int:
     """Write a file for each file of rows, to a folder that appears at the end."""
     assert isinstance(files.target, Path)
     rows = 0
     with archive.make_replacement(files.target) as folder:
         for part, own in groupby(reads, key=attrgetter("part")):
             name, kind = files.name_output(part)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with open(folder / name, "xb") as file:
                 rows += _write(call, own, file, folder / name, kind)
                 file.flush()
                 os.fsync(file.fileno())
+        rejects.finish()
     return rows
 
 
 def _write(
-    call: _Call, reads: Iterable[_Read], file: BinaryIO, target: Path | BinaryIO, kind: str
+    call: _Call, reads: Iterable[ReadBatch], file: BinaryIO, target: Path | BinaryIO, kind: str
 ) -> int:
     """Predict batches and write them to one file; return the number of rows."""
     table: Table | None = None
     rows = 0
     try:
         for read in reads:
-            predicted = call.predict(read)
-            if table is None:
-                _check_names(call.keep, predicted)
-                is_path = isinstance(target, Path) and target.suffix.lower() != ARROW_STREAM
-                table = _find_table(kind, is_path, read.has_names)(file, OUTPUT)
-            try:
-                table.write(dict(zip(call.keep, read.batch.kept, strict=True)), predicted)
-            except RowError as error:
-                raise locate_row(error, read.part.where, read.first_row) from None
-            rows += read.batch.length
+            for begin, batch, predicted in call.predict(read):
+                if table is None:
+                    _check_names(read.keep, predicted)
+                    is_path = isinstance(target, Path) and target.suffix.lower() != ARROW_STREAM
+                    table = find_table(kind, is_path, read.has_names)(file, OUTPUT)
+                _append(table, read, begin, batch, predicted)
+                rows += batch.length
             if not isinstance(target, Path):
                 file.flush()
         assert table is not None, "a file of rows gives one batch at least"
@@ -227,50 +256,18 @@ def _write(
     return rows
 
 
+def _append(table: Table, read: ReadBatch, begin: int, batch: Batch, predicted: Predicted) -> None:
+    """Write the predictions of a batch, or of a part of it."""
+    try:
+        table.write(dict(zip(read.keep, batch.kept, strict=True)), predicted)
+    except RowError as error:
+        place = read.batch.find_place(begin + error.row)
+        raise locate_row(error, read.part.where, read.first_row + place - error.row) from None
+
+
 def _check_names(keep: tuple[str, ...], predicted: Predicted) -> None:
     clash = next((name for name in keep if name in predicted.columns), None)
     if clash is not None:
         raise InputError(
             f"{OUTPUT}: kept column '{clash}' has the name of a column of predictions; rename it"
         )
-
-
-def _find_reader(name: str, header: bool | None, keep: tuple[str, ...]) -> OpenRows:
-    """Return what opens rows of a format; only what is needed is imported."""
-    if name in ("parquet", "arrow"):
-        from . import arrow_files
-
-        return arrow_files.ParquetRows if name == "parquet" else arrow_files.ArrowRows
-    if name == "npy":
-        from .npy_files import NpyRows
-
-        return NpyRows
-    from . import text_rows
-
-    if name == "jsonl":
-        return text_rows.JsonRows
-    reader = text_rows.SeparatedRows if name == "csv" else text_rows.TabbedRows
-    return partial(reader, header=header, keep=keep)
-
-
-def _find_table(name: str, is_path: bool, has_names: bool) -> Any:
-    """Return what opens a file of predictions."""
-    if name in ("parquet", "arrow"):
-        from . import arrow_files
-
-        if name == "parquet":
-            return arrow_files.ParquetTable
-        return arrow_files.ArrowFileTable if is_path else arrow_files.ArrowStreamTable
-    if name == "npy":
-        from .npy_files import NpyTable
-
-        return NpyTable
-    from . import text_tables
-
-    tables = {
-        "csv": text_tables.SeparatedTable,
-        "tsv": text_tables.TabbedTable,
-        "jsonl": text_tables.JsonTable,
-    }
-    table = tables[name]
-    return lambda file, where: table(file, where, has_names)

@@ -5,7 +5,7 @@ takes: open files; gives: batches of their rows, and files of predictions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -14,8 +14,8 @@ import numpy as np
 from .. import archive
 from ..errors import InputError, RowError
 from ..forest import Array, Forest
-from .batches import Batch, Columns, Texts, import_arrow, path_of, take_columns
-from .formats import Predicted
+from .batches import Batch, Columns, Texts, find_added, import_arrow, path_of, take_columns
+from .formats import AS_IS, Predicted, Reading
 
 MAX_GROUP_ROWS = 1 << 18
 """Most rows of a row group that is written."""
@@ -41,10 +41,56 @@ def _refuse_damaged(where: str, locate: Callable[[], str] = str) -> Iterator[Non
         raise InputError(f"{where}{locate()}: cannot be read: {error}") from None
 
 
+class Taken:
+    """What is taken of record batches of a file.
+
+    Attributes:
+        names, added: see `RowFile`.
+    """
+
+    def __init__(self, names: list[str], forest: Forest, reading: Reading, arrow: Any) -> None:
+        folders = find_added(names, reading)
+        self.names, self.added = [*names, *folders], tuple(folders)
+        self._folders, self._arrow = folders, arrow
+        self._has_categories = bool(
+            forest.category_rule
+            or forest.category_names
+            or forest.pandas_categories
+            or forest.encoder
+        )
+
+    def list_own(self, columns: Columns) -> list[str]:
+        """Return those of the columns that the file has."""
+        return [name for name in columns.wanted if name not in self._folders]
+
+    def take(self, batch: Any, columns: Columns, categories: Collection[str] = ()) -> Batch:
+        """Return what is used of a record batch."""
+        for name in columns.wanted:
+            if name in self._folders:
+                value = self._folders[name]
+                kind = self._arrow.string() if value is None else None
+                column = self._arrow.repeat(self._arrow.scalar(value, kind), batch.num_rows)
+                batch = batch.append_column(name, column)
+        if not self._has_categories:  # dictionaries are another way to store numbers
+            for name in columns.features or ():
+                batch = self._decode(batch, batch.schema.get_field_index(name))
+        return take_columns(batch, columns, self._arrow, categories)
+
+    def _decode(self, batch: Any, at: int) -> Any:
+        kind, types = batch.schema.field(at).type, self._arrow.types
+        if not types.is_dictionary(kind) or not (
+            types.is_integer(kind.value_type)
+            or types.is_floating(kind.value_type)
+            or types.is_decimal(kind.value_type)
+        ):
+            return batch
+        return batch.set_column(at, batch.schema.names[at], batch.column(at).dictionary_decode())
+
+
 class ParquetRows:
     """Rows of a Parquet file, read a few pages at a time."""
 
-    def __init__(self, file: Any, where: str, forest: Forest) -> None:
+    def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
         """Read the footer."""
         self._arrow, self._where = import_arrow(where), where
         if not file.seekable():
@@ -58,7 +104,9 @@ class ParquetRows:
             place = path_of(file) or file
             self._file = parquet.ParquetFile(place, pre_buffer=False, buffer_size=BUFFER_BYTES)
             schema = self._file.schema_arrow
-        self.names: list[str] | None = list(schema.names)
+        self._taken = Taken(list(schema.names), forest, reading, self._arrow)
+        self.names: list[str] | None = self._taken.names
+        self.added = self._taken.added
         about = (schema.pandas_metadata or {}).get("columns", ())
         # Parquet stores their labels, which only texts show.
         self._categories = {x["name"] for x in about if x["pandas_type"] == "categorical"}
@@ -70,7 +118,7 @@ class ParquetRows:
             if not self._file.metadata.num_rows:
                 empty = self._arrow.RecordBatch.from_pylist([], schema=self._file.schema_arrow)
                 yield self._take(empty, columns)
-            for batch in self._file.iter_batches(size, columns=columns.wanted):
+            for batch in self._file.iter_batches(size, columns=self._taken.list_own(columns)):
                 yield self._take(batch, columns)
                 self._done += batch.num_rows
         if self._done != self._file.metadata.num_rows:
@@ -84,7 +132,7 @@ class ParquetRows:
         return self._done / max(1, self._file.metadata.num_rows)
 
     def _take(self, batch: Any, columns: Columns) -> Batch:
-        return take_columns(batch, columns, self._arrow, self._categories)
+        return self._taken.take(batch, columns, self._categories)
 
     def _locate(self) -> str:
         """Say which row group is read."""
@@ -99,7 +147,7 @@ class ParquetRows:
 class ArrowRows:
     """Rows of Arrow IPC, a file or a stream."""
 
-    def __init__(self, file: Any, where: str, forest: Forest) -> None:
+    def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
         """Read the schema."""
         self._arrow, self._where = import_arrow(where), where
         self._file, self._done = file, 0
@@ -114,7 +162,9 @@ class ArrowRows:
         if self._is_file and path is not None:  # what is mapped is read when it is used
             self._file = self._arrow.memory_map(path)
         with _refuse_damaged(where):
-            self.names: list[str] | None = list(self._open(None).schema.names)
+            self._taken = Taken(list(self._open(None).schema.names), forest, reading, self._arrow)
+        self.names: list[str] | None = self._taken.names
+        self.added = self._taken.added
 
     def _open(self, wanted: list[int] | None) -> Any:
         ipc = self._arrow.ipc
@@ -130,21 +180,21 @@ class ArrowRows:
         """See `RowFile`."""
         assert self.names is not None
         with _refuse_damaged(self._where, lambda: f": after row {self._done}"):
-            opened = self._open([self.names.index(name) for name in columns.wanted])
+            opened = self._open([self.names.index(x) for x in self._taken.list_own(columns)])
             if self._is_file:
                 self._total = opened.num_record_batches
             for number, batch in enumerate(self._list(opened), 1):
                 batch.validate(full=True)  # or places outside of a damaged buffer are read
                 for begin in range(0, batch.num_rows, size):
                     part = batch.slice(begin, size)
-                    yield take_columns(part, columns, self._arrow)
+                    yield self._taken.take(part, columns)
                     self._done += part.num_rows
                 self._part = number
             if not self._is_file and self._tail.last != _END_OF_STREAM:
                 raise ValueError("the mark at the end of the stream is missing")
             if not self._done:
                 empty = self._arrow.RecordBatch.from_pylist([], schema=opened.schema)
-                yield take_columns(empty, columns, self._arrow)
+                yield self._taken.take(empty, columns)
 
     def _list(self, opened: Any) -> Iterator[Any]:
         if self._is_file:

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from ..errors import InputError, RowError
 from ..forest import Forest
+from .formats import Reading
 
 MAX_NUMBERS = 1 << 20
 """Most numbers of a batch, so that batches of wide models have fewer rows."""
@@ -31,11 +34,30 @@ class Batch(NamedTuple):
         rows: (R, F) array of numbers or objects, or a table of pyarrow with the model's columns.
         kept: for each kept column its R values, an array of pyarrow or a list.
         length: R.
+        bad: what is wrong with rows among them that are left out, by their places among all.
     """
 
     rows: Any
     kept: list[Any]
     length: int
+    bad: dict[int, str] = {}
+
+    @property
+    def span(self) -> int:
+        """How many rows of the file these are, with those that are left out."""
+        return self.length + len(self.bad)
+
+    def find_place(self, row: int) -> int:
+        """Return the place among all of one of the rows."""
+        if not self.bad:
+            return row
+        return int(np.delete(np.arange(self.span), list(self.bad))[row])
+
+    def cut(self, begin: int, end: int) -> Batch:
+        """Return some of the rows, of which none is left out."""
+        is_table = hasattr(self.rows, "schema")
+        rows = self.rows.slice(begin, end - begin) if is_table else self.rows[begin:end]
+        return Batch(rows, [column[begin:end] for column in self.kept], len(rows))
 
 
 class Columns(NamedTuple):
@@ -60,9 +82,11 @@ class RowFile(Protocol):
 
     Attributes:
         names: of its columns; None where the file has no names, empty for a file without a line.
+        added: the last of the names, whose values are those of the file's folders.
     """
 
     names: list[str] | None
+    added: tuple[str, ...]
 
     def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
         """Yield one batch or more, of at most `size` rows; one without rows for an empty file.
@@ -77,35 +101,42 @@ class RowFile(Protocol):
         ...
 
 
-OpenRows = Callable[[Any, str, Forest], RowFile]
+OpenRows = Callable[[Any, str, Forest, Reading], RowFile]
 """Opens rows from what is open in binary; the text begins messages."""
 
 
 def choose_columns(
-    names: list[str] | None, forest: Forest, keep: Sequence[str], where: str
+    names: list[str] | None,
+    forest: Forest,
+    reading: Reading,
+    where: str,
+    added: Sequence[str] = (),
 ) -> Columns:
     """Return which columns of a file the model takes, and which are kept.
 
     A model with names takes its columns by name, and others are left out. A model without names
-    takes all that are not kept, in their order, but for the index of a frame of pandas.
+    takes all that are not kept by name, in their order, but for the index of a frame of pandas, and
+    for the last ones, `added`, that folders give.
 
     Raises:
         InputError: a column is missing or occurs twice, or the file names none and some are kept.
     """
+    keep = reading.keep
     if names == []:  # an empty file
-        return Columns(list(forest.given_names or ()), tuple(keep))
+        return Columns(list(forest.given_names or ()), keep)
     if names is None:
-        if keep:
+        if keep or reading.keeps_all:
             raise InputError(
                 f"{where}: its columns have no names, so none can be kept; leave --keep"
             )
         return Columns(None, ())
     features = find_features(names, forest, where)
     if features is None:
-        features = [n for n in names if n not in keep and not _INDEX.fullmatch(n)]
+        others = set(added) if reading.keeps_all else {*added, *keep}
+        features = [n for n in names if n not in others and not _INDEX.fullmatch(n)]
         if len(features) == forest.given_width + 1 and not features[0].strip():
             features = features[1:]  # what pandas calls it in CSV
-    columns = Columns(features, tuple(keep))
+    columns = Columns(features, keep)
     check_present(columns.wanted, names, where)
     if len(features) != forest.given_width:
         raise InputError(
@@ -165,6 +196,11 @@ def import_arrow(where: str) -> ModuleType:
     return pyarrow
 
 
+def find_added(names: Sequence[str], reading: Reading) -> dict[str, Any]:
+    """Return the columns that folders give, and the file has not itself."""
+    return {name: x for name, x in reading.folders.items() if name not in names}
+
+
 def take_columns(
     batch: Any, columns: Columns, arrow: ModuleType, categories: Iterable[str] = ()
 ) -> Batch:
@@ -178,9 +214,15 @@ def take_columns(
         x.dictionary_encode() if name in categories and not hasattr(x, "dictionary") else x
         for name, x in zip(names, rows, strict=True)
     ]
+    rows = [_to_float(x, arrow) if arrow.types.is_decimal(x.type) else x for x in rows]
     kept = [batch.column(name) for name in columns.kept]
     kept = [x.dictionary_decode() if hasattr(x, "dictionary") else x for x in kept]
     return Batch(arrow.Table.from_arrays(rows, names), kept, batch.num_rows)
+
+
+def _to_float(decimals: Any, arrow: ModuleType) -> Any:
+    """Return decimals as the nearest float64, by way of their digits, which are all of them."""
+    return decimals.cast(arrow.string()).cast(arrow.float64())
 
 
 def label_rows(columns: dict[str, Any], where: str) -> Any:

@@ -23,6 +23,9 @@ FORMATS = {
 }
 """The suffixes of each format."""
 
+TEXTS = ("csv", "tsv", "jsonl")
+"""Formats that are text."""
+
 KINDS = {
     "predict": "prediction",
     "predict_proba": "probability",
@@ -34,6 +37,39 @@ KINDS = {
 
 ARROW_STREAM = ".arrows"
 """The suffix of Arrow IPC without the index at its end; the others have one."""
+
+
+class Reading(NamedTuple):
+    """What users say of how rows are read.
+
+    Attributes:
+        header: whether the first line of CSV names the columns; None for nothing.
+        keep: names of columns that are kept.
+        keeps_all: whether these are all of the file.
+        delimiter: what is between the fields of CSV; None for what the format has.
+        decimal: what is before the fraction of a number in CSV.
+        missing: texts that stand for a missing number or label in text.
+        skips: whether bad rows are left out.
+        folders: values of columns that the names of folders give, by name.
+    """
+
+    header: bool | None = None
+    keep: tuple[str, ...] = ()
+    keeps_all: bool = False
+    delimiter: str | None = None
+    decimal: str = "."
+    missing: frozenset[str] = frozenset()
+    skips: bool = False
+    folders: dict[str, int | str | None] = {}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether numbers are written as Python does."""
+        return self.decimal == "." and not self.missing
+
+
+AS_IS = Reading()
+"""Nothing is said."""
 
 
 def name_format(path: Path | None, given: str | None, where: str, option: str) -> str:
@@ -127,3 +163,32 @@ class Table(Protocol):
     def abandon(self) -> None:
         """Free what is held; what was written is of no use."""
         ...
+
+
+def find_table(name: str, is_path: bool, has_names: bool) -> Any:
+    """Return what opens a file of predictions.
+
+    Args:
+        name: of the format.
+        is_path: whether the file has a name, of which the suffix is not that of a stream.
+        has_names: whether the columns of the rows have names.
+    """
+    if name in ("parquet", "arrow"):
+        from . import arrow_files
+
+        if name == "parquet":
+            return arrow_files.ParquetTable
+        return arrow_files.ArrowFileTable if is_path else arrow_files.ArrowStreamTable
+    if name == "npy":
+        from .npy_files import NpyTable
+
+        return NpyTable
+    from . import text_tables
+
+    tables = {
+        "csv": text_tables.SeparatedTable,
+        "tsv": text_tables.TabbedTable,
+        "jsonl": text_tables.JsonTable,
+    }
+    table = tables[name]
+    return lambda file, where: table(file, where, has_names)

@@ -16,7 +16,7 @@ from ..archive import HEADER_ERRORS
 from ..errors import InputError
 from ..forest import Array, Forest
 from .batches import Batch, Columns, path_of
-from .formats import Predicted
+from .formats import AS_IS, Predicted, Reading
 
 _READ_HEADER = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -29,8 +29,9 @@ class NpyRows:
     """Rows of an array of two axes, read from its beginning."""
 
     names: list[str] | None = None
+    added: tuple[str, ...] = ()
 
-    def __init__(self, file: Any, where: str, forest: Forest) -> None:
+    def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
         """Read the header."""
         self._file, self._where, self._done = file, where, 0
         try:

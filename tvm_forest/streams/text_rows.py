@@ -1,4 +1,4 @@
-"""Rows of CSV, tab-separated values and JSON lines, without any library.
+"""Rows of text, of which JSON lines are one kind, without any library.
 
 takes: open files; gives: batches of their rows.
 
@@ -7,7 +7,6 @@ A number is what Python's `float` reads.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -15,14 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
 from ..forest import Array, Forest
-from .batches import Batch, Columns, Texts, label_rows
-from .headers import is_blank, is_number, names_columns
+from .batches import Batch, Columns, find_added, label_rows
+from .formats import AS_IS, Reading
+from .headers import is_blank, is_number
 
 MAX_FIELDS = 1 << 17
 """Most fields that are in memory as objects of Python."""
@@ -30,30 +30,80 @@ MAX_FIELDS = 1 << 17
 FIRST_LINES = 1000
 """Lines of JSON that tell which columns there are."""
 
-Line = tuple[int, list[Any]]
-"""The number of a line of a file, from 1 on, and its fields in the order of columns."""
+Line = tuple[int, Any]
+"""The number of a line of a file, from 1 on, and its fields by column, or a BadLine."""
+
+
+class BadLine(InputError):
+    """A line that is no row.
+
+    Attributes:
+        what: its number, and what is wrong with it.
+    """
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+        self.where, self.what = where, what
+
+    def __reduce__(self) -> tuple[type[BadLine], tuple[str, str]]:
+        """Tell pickle how it is made."""
+        return type(self), (self.where, self.what)
+
+
+class FieldPlan(NamedTuple):
+    """Where in the fields of a line stands what is used of it.
+
+    Attributes:
+        labelled: columns of labels by their places, and the labels that the model knows.
+        plain: places of the other columns, in the model's order; None for all fields.
+        width: how many these are.
+        kept: places of the kept columns.
+    """
+
+    labelled: dict[int, tuple[Any, ...]]
+    plain: list[int] | None
+    width: int
+    kept: list[int]
+
+
+class Read(NamedTuple):
+    """What is used of some lines: (R, width), labels by their places, and kept columns."""
+
+    numbers: Array
+    labels: dict[int, list[Any]]
+    kept: list[Any]
 
 
 class TextRows:
     """Rows that are lines of text, read once from the beginning.
 
     Attributes:
-        names: see `RowFile`.
+        names, added: see `RowFile`.
     """
 
     names: list[str] | None
+    added: tuple[str, ...] = ()
 
-    def __init__(self, file: Any, where: str, forest: Forest) -> None:
+    def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
         """Read the names of the columns."""
-        self._where, self._forest, self._file = where, forest, file
-        self._size = _read_size(file)
+        self._where, self._forest, self._reading = where, forest, reading
+        self._packed = getattr(getattr(file, "raw", None), "packed", file)
+        self._size = _read_size(self._packed)
         self._line = 0
         self._width = forest.given_width  # until names are known
-        self._text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        self._added: list[Any] = []  # fields behind those of each line
+        self._swap = str.maketrans(f"{reading.decimal}.", f".{reading.decimal}")
+        self._text = self._open_text(file)
         self._lines = self._read_lines()
         self.names, self._records = self._open()
-        if self.names is not None:
+        if self.names:
             self._width = len(self.names)
+            added = find_added(self.names, reading)
+            self.names, self.added = [*self.names, *added], tuple(added)
+            self._added = [self._spell(value) for value in added.values()]
+
+    def _open_text(self, file: Any) -> io.TextIOWrapper:
+        return io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
         """Return the names of columns, none if the file is empty, and the lines of rows."""
@@ -70,53 +120,101 @@ class TextRows:
 
     def fraction(self) -> float | None:
         """See `RowFile`."""
-        return min(1.0, self._file.tell() / self._size) if self._size else None
+        return min(1.0, self._packed.tell() / self._size) if self._size else None
 
     def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
         """See `RowFile`."""
+        plan = self._make_plan(columns)
+        step = max(1, min(size, MAX_FIELDS // max(1, self._width)))
+        records, is_first = iter(self._records), True
+        while True:
+            reads, bad, count = [self._read([], plan)], {}, 0
+            for lines in _split(islice(records, size), step):
+                for read in self._sift(lines, plan):
+                    if isinstance(read, BadLine):
+                        bad[count] = read.what
+                    else:
+                        reads.append(read)
+                    count += 1 if isinstance(read, BadLine) else len(read.numbers)
+            if count or is_first:
+                yield self._join(columns, plan, reads, bad)
+            if not count:
+                return
+            is_first = False
+
+    def _make_plan(self, columns: Columns) -> FieldPlan:
         labelled = self._find_labelled(columns)
         names = self.names or columns.wanted
         plain = [names.index(n) for n in columns.features or () if n not in labelled]
         pick = None if columns.features is None or plain == list(range(len(names))) else plain
         width = self._forest.given_width - len(labelled)
-        kept_places = [names.index(name) for name in columns.kept]
-        step = max(1, min(size, MAX_FIELDS // max(1, self._width)))
-        records, is_first = iter(self._records), True
-        while True:
-            arrays = [self._read_fields([], pick, width)]
-            labels: dict[str, list[Any]] = {name: [] for name in labelled}
-            kept = [self._new_column() for _ in columns.kept]
-            for lines in _split(islice(records, size), step):
-                self._check_widths(lines)
-                arrays.append(self._read_fields(lines, pick, width))
-                for name, known in labelled.items():
-                    labels[name] += self._read_labels(lines, names.index(name), known)
-                for column, place in zip(kept, kept_places, strict=True):
-                    column += [fields[place] for _, fields in lines]
-            numbers = np.concatenate(arrays)
-            if len(numbers) or is_first:
-                rows = self._join(columns, numbers, labels) if labelled else numbers
-                yield Batch(rows, kept, len(numbers))
-            if not len(numbers):
-                return
-            is_first = False
+        places = {names.index(name): known for name, known in labelled.items()}
+        return FieldPlan(places, pick, width, [names.index(name) for name in columns.kept])
+
+    def _sift(self, lines: Sequence[Line], plan: FieldPlan) -> Iterator[Read | BadLine]:
+        """Yield what is used of lines, in order, and what is wrong with those that are skipped."""
+        try:
+            read = self._read(lines, plan)
+        except BadLine as error:
+            if not self._reading.skips:
+                raise
+            middle = len(lines) // 2
+            if middle:
+                yield from self._sift(lines[:middle], plan)
+                yield from self._sift(lines[middle:], plan)
+            else:
+                yield error
+        else:
+            yield read
+
+    def _read(self, lines: Sequence[Line], plan: FieldPlan) -> Read:
+        self._check_widths(lines)
+        if self._added:
+            lines = [(number, fields + self._added) for number, fields in lines]
+        numbers = self._read_fields(lines, plan.plain, plan.width)
+        labels = {at: self._read_labels(lines, at, known) for at, known in plan.labelled.items()}
+        return Read(numbers, labels, [[fields[at] for _, fields in lines] for at in plan.kept])
+
+    def _join(
+        self, columns: Columns, plan: FieldPlan, reads: Sequence[Read], bad: dict[int, str]
+    ) -> Batch:
+        """Return what was read one after the other as one batch."""
+        numbers = np.concatenate([read.numbers for read in reads])
+        rows: Any = numbers
+        if plan.labelled:
+            labels = {
+                at: list(chain.from_iterable(read.labels[at] for read in reads))
+                for at in plan.labelled
+            }
+            rows = self._label(columns, numbers, labels)
+        kept = [self._new_column() for _ in plan.kept]
+        for read in reads:
+            for column, values in zip(kept, read.kept, strict=True):
+                column += values
+        return Batch(rows, kept, len(numbers), bad)
+
+    def _label(self, columns: Columns, numbers: Array, labels: dict[int, list[Any]]) -> Any:
+        """Return a table of columns of numbers and of labels, which are given by their places."""
+        names = self.names or columns.wanted
+        known, plain = {names[at]: values for at, values in labels.items()}, iter(numbers.T)
+        held = {n: known[n] if n in known else next(plain) for n in columns.features or []}
+        return label_rows(held, self._where)
 
     def _new_column(self) -> list[Any]:
         """Return an empty column of what fields are."""
         return []
 
-    def _join(self, columns: Columns, numbers: Array, labels: dict[str, list[Any]]) -> Any:
-        plain = iter(numbers.T)
-        names = columns.features or []
-        return label_rows(
-            {n: labels[n] if n in labels else next(plain) for n in names}, self._where
-        )
+    def _spell(self, value: Any) -> Any:
+        """Return the value of a folder as the fields of lines are."""
+        return value
 
     def _read_numbers(self, lines: Sequence[Line], pick: list[int] | None, width: int) -> Array:
         """Return (R, numeric columns), of all columns or those that are picked."""
         fields = [fields for _, fields in lines]
         if pick is not None:
             fields = [[line[place] for place in pick] for line in fields]
+        if not self._reading.is_plain:
+            fields = [list(map(self.to_plain, line)) for line in fields]
         with suppress(ValueError, TypeError, OverflowError):
             return np.array(fields, np.float64).reshape(len(fields), width)
         filled = [["nan" if x == "" else x for x in line] for line in fields]
@@ -125,9 +223,16 @@ class TextRows:
         for (number, _), line in zip(lines, fields, strict=True):
             wrong = [x for x in line if not (is_blank(x) or is_number(x))]
             if wrong:
-                raise self._error(f"{wrong[0]!r} is no number{self._advise(number)}", number)
+                text = wrong[0].translate(self._swap) if isinstance(wrong[0], str) else wrong[0]
+                raise self._error(f"{text!r} is no number{self._advise(number)}", number)
         filled = [["nan" if is_blank(x) else x for x in line] for line in fields]
         return np.array(filled, np.float64)
+
+    def to_plain(self, field: Any) -> Any:
+        """Return the field of a number as Python writes it: a point, and nan for missing."""
+        if not isinstance(field, str):
+            return field
+        return "nan" if field.strip() in self._reading.missing else field.translate(self._swap)
 
     def _advise(self, number: int) -> str:
         """Return what to do about a field of a line that is no number."""
@@ -148,6 +253,8 @@ class TextRows:
 
     def _check_widths(self, lines: Sequence[Line]) -> None:
         for number, fields in lines:
+            if isinstance(fields, BadLine):
+                raise fields
             if len(fields) != self._width:
                 who = "the model has {} features" if self.names is None else "the first line has {}"
                 raise self._error(f"{len(fields)} fields, but {who.format(self._width)}", number)
@@ -158,92 +265,8 @@ class TextRows:
         except (OSError, ValueError, EOFError) as error:
             raise self._error(f"cannot be read: {error}", self._line + 1) from None
 
-    def _error(self, what: object, number: int) -> InputError:
-        return InputError(f"{self._where}: line {number}: {what}")
-
-
-class SeparatedRows(TextRows):
-    """Rows of CSV, of which the first line may name the columns; empty fields are missing.
-
-    In columns of categories texts are labels, if the model stores some; without names, fields are
-    the codes of categories.
-    """
-
-    delimiter = ","
-
-    def __init__(
-        self,
-        file: Any,
-        where: str,
-        forest: Forest,
-        header: bool | None = None,
-        keep: Sequence[str] = (),
-    ) -> None:
-        """Read the first line; see `names_columns`."""
-        self._header, self._keep = header, keep
-        super().__init__(file, where, forest)
-
-    def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """See `TextRows`; `names_columns` says what the first line is."""
-        lines = self._split_lines()
-        first = next(lines, None)
-        if first is None:
-            return [], lines
-        if names_columns(first[1], self._forest, self._where, self._header, self._keep):
-            return first[1], lines
-        return None, chain([first], lines)
-
-    def _split_lines(self) -> Iterator[Line]:
-        reader = csv.reader(self._lines, delimiter=self.delimiter, strict=True)
-        try:
-            for fields in reader:
-                self._line = reader.line_num
-                if fields:
-                    yield self._line, fields
-                elif self._width == 1:  # of several columns, nobody takes it for a row
-                    raise self._error("empty; write nan for a missing value", self._line)
-        except csv.Error as error:
-            raise self._error(f"damaged: {error}", reader.line_num) from None
-
-    def _advise(self, number: int) -> str:
-        if number == 1 and self.names is None:
-            return "; say --header (header=True) if the line names the columns"
-        return "; leave the field of a missing value empty"
-
-    def _new_column(self) -> list[Any]:
-        return Texts()
-
-    def _find_labelled(self, columns: Columns) -> dict[str, tuple[Any, ...]]:
-        if columns.features is not None and self._forest.pandas_categories:
-            raise InputError(
-                f"{self._where}: the model was trained on columns of categories, which this format "
-                "does not tell from numbers; use Parquet, Arrow or JSON lines"
-            )
-        return super()._find_labelled(columns)
-
-    def _read_labels(self, lines: Sequence[Line], place: int, known: tuple[Any, ...]) -> list[Any]:
-        kinds = {type(label) for label in known if label is not None}
-        read = kinds.pop() if len(kinds) == 1 and kinds <= {str, int, float} else None
-        if read is None:
-            raise InputError(
-                f"{self._where}: labels such as {known[:1]} are no texts and no numbers; use "
-                "Parquet or Arrow with columns of dictionaries"
-            )
-        labels: dict[str, Any] = {"": None}
-        for number, fields in lines:
-            text = fields[place]
-            if text not in labels:
-                try:
-                    labels[text] = read(text)
-                except ValueError:
-                    raise self._error(f"{text!r} is no number", number) from None
-        return [labels[fields[place]] for _, fields in lines]
-
-
-class TabbedRows(SeparatedRows):
-    """Rows of tab-separated values."""
-
-    delimiter = "\t"
+    def _error(self, what: object, number: int) -> BadLine:
+        return BadLine(self._where, f"line {number}: {what}")
 
 
 class JsonRows(TextRows):
@@ -257,34 +280,45 @@ class JsonRows(TextRows):
         """See `TextRows`."""
         objects = self._read_objects()
         first = list(islice(objects, FIRST_LINES))
-        names = list(dict.fromkeys(chain.from_iterable(row for _, row in first)))
-        self._first = [row for _, row in first]
+        self._first = [row for _, row in first if isinstance(row, dict)]
+        names = list(dict.fromkeys(chain.from_iterable(self._first)))
         return names, self._pick(names, chain(first, objects))
 
     def _pick(self, names: list[str], objects: Iterable[tuple[int, Any]]) -> Iterator[Line]:
-        is_unnamed, known = self._forest.given_names is None, set(names)
+        takes_all, known = self._forest.given_names is None or self._reading.keeps_all, set(names)
         for number, row in objects:
-            if is_unnamed and not row.keys() <= known:
+            if isinstance(row, BadLine):
+                yield number, row
+                continue
+            if takes_all and not row.keys() <= known:
                 (new, *_) = row.keys() - known
-                raise self._error(
-                    f"column {new!r}, which the first {FIRST_LINES} lines lack, and the model "
-                    "takes its columns by their order",
-                    number,
+                why = (
+                    "all columns are kept"
+                    if self._reading.keeps_all
+                    else ("the model takes its columns by their order")
                 )
+                what = f"column {new!r}, which the first {FIRST_LINES} lines lack, and {why}"
+                raise InputError(f"{self._where}: line {number}: {what}")
             yield number, list(map(row.get, names))
 
-    def _read_objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _read_objects(self) -> Iterator[tuple[int, Any]]:
         for number, line in enumerate(self._lines, 1):
             self._line = number
-            if line.isspace():
-                continue
-            try:
-                row = json.loads(line, object_pairs_hook=_to_dict)
-            except (ValueError, RecursionError) as error:
-                raise self._error(f"no JSON: {error}", number) from None
-            if not isinstance(row, dict):
-                raise self._error("no object of names and values", number)
-            yield number, row
+            if not line.isspace():
+                yield number, self._read_object(line, number)
+
+    def _read_object(self, line: str, number: int) -> dict[str, Any] | BadLine:
+        """Return an object, or what is wrong with the line if such lines are skipped."""
+        try:
+            row = json.loads(line, object_pairs_hook=_to_dict)
+            if isinstance(row, dict):
+                return row
+            bad = self._error("no object of names and values", number)
+        except (ValueError, RecursionError) as error:
+            bad = self._error(f"no JSON: {error}", number)
+        if not self._reading.skips:
+            raise bad
+        return bad
 
     def _find_labelled(self, columns: Columns) -> dict[str, tuple[Any, ...]]:
         if not self._forest.pandas_categories:
@@ -298,7 +332,9 @@ class JsonRows(TextRows):
             if fields[place] is not None and type(fields[place]) not in kinds:
                 names = " or ".join(sorted(kind.__name__ for kind in kinds))
                 raise self._error(f"{fields[place]!r} among labels ({names})", number)
-        return list(map(itemgetter(place), (fields for _, fields in lines)))
+        labels = list(map(itemgetter(place), (fields for _, fields in lines)))
+        missing = self._reading.missing
+        return [None if x in missing else x for x in labels] if missing else labels
 
 
 def _to_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class SeparatedTable(TextTable):
     delimiter = ","
 
     def _to_list(self, name: str, values: Any) -> list[Any]:
-        if any(isinstance(value, dict | list) for value in values):
+        if isinstance(values, list) and any(isinstance(value, dict | list) for value in values):
             raise InputError(
                 f"{self._where}: kept column '{name}' holds lists or objects, which this format "
                 "lacks; write JSON lines"

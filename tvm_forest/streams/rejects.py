@@ -1,0 +1,97 @@
+"""Rows that are left out, and why.
+
+takes: files, numbers of rows, reasons; gives: how many there are, and a file that tells of them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from .. import archive
+from ..errors import InputError
+from .batches import Texts
+from .formats import ARROW_STREAM, find_table, name_format
+from .places import Files, refuse_unwritable
+from .sources import Part
+
+WHERE = "predict: argument '--rejects'"
+_NOTHING: Any = SimpleNamespace(columns={})  # the predictions of such rows
+
+
+class RowCount(int):
+    """How many rows are predicted.
+
+    Attributes:
+        skipped: how many are left out.
+    """
+
+    skipped = 0
+
+
+class Rejects:
+    """Counts rows that are left out, and writes about them to a file.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """Begin; without a path rows are counted."""
+        self.count, self._path, self._stack = 0, path, ExitStack()
+        self._table: Any = None
+
+    def __enter__(self) -> Rejects:
+        if self._path is not None:
+            kind = name_format(self._path, None, WHERE, "its suffix")
+            is_path = self._path.suffix.lower() != ARROW_STREAM
+            with refuse_unwritable(self._path, WHERE):
+                file = self._stack.enter_context(archive.open_replacement(self._path))
+                self._table = find_table(kind, is_path, True)(file, WHERE)
+        return self
+
+    def __exit__(self, *about: Any) -> None:
+        self._stack.__exit__(*about)
+
+    def add(self, part: Part, reasons: dict[int, str]) -> None:
+        """Write about rows of a file, by their numbers."""
+        self.count += len(reasons)
+        if self._table is None or not reasons:
+            return
+        rows = sorted(reasons)
+        name = str(part.place) if isinstance(part.place, Path) else "-"
+        self._write(Texts([name] * len(rows)), rows, Texts([reasons[row] for row in rows]))
+
+    def finish(self) -> None:
+        """Let the file appear."""
+        if self._table is None:
+            return
+        if not self.count:
+            self._write(Texts(), [], Texts())  # names of columns
+        with refuse_unwritable(self._path, WHERE):
+            self._table.close()
+            self._stack.close()
+
+    def _write(self, files: Texts, rows: list[int], reasons: Texts) -> None:
+        with refuse_unwritable(self._path, WHERE):
+            self._table.write({"file": files, "row": rows, "reason": reasons}, _NOTHING)
+
+
+def check_rejects(place: Any, files: Files) -> Path | None:
+    """Return the path of a file of rejects, None if none is wanted.
+
+    Raises:
+        InputError: it cannot be written, or is another file of the call.
+    """
+    if place is None:
+        return None
+    path = archive.to_path(place, WHERE)
+    places = [files.target, *(part.place for part in files.parts)]
+    if path.resolve() in [other.resolve() for other in places if isinstance(other, Path)]:
+        raise InputError(f"{WHERE}: '{path}' is a file of rows or of predictions; name another one")
+    if name_format(path, None, WHERE, "its suffix") == "npy":
+        raise InputError(f"{WHERE}: .npy holds numbers alone; write CSV, JSON lines or Parquet")
+    archive.check_place(path, WHERE)
+    return path

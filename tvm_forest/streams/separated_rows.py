@@ -1,0 +1,215 @@
+"""Rows of CSV and of tab-separated values.
+
+takes: open files; gives: batches of their rows.
+
+Blocks of lines that are simple are read by pyarrow, if it is there; Python reads the others, and
+says what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..forest import Forest
+from . import text_blocks
+from .batches import Batch, Columns, Texts
+from .formats import AS_IS, Reading
+from .headers import names_columns
+from .text_rows import BadLine, FieldPlan, Line, TextRows
+
+
+class SeparatedRows(TextRows):
+    """Rows of CSV, of which the first line may name the columns; empty fields are missing.
+
+    In columns of categories texts are labels, if the model stores some; without names, fields are
+    the codes of categories.
+    """
+
+    delimiter = ","
+
+    def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
+        """Read the first line; see `names_columns`."""
+        self.delimiter = reading.delimiter or self.delimiter
+        self._consumed = 0  # lines before the first row
+        super().__init__(file, where, forest, reading)
+
+    def _open_text(self, file: Any) -> io.TextIOWrapper:
+        self._spool = text_blocks.Spool(file)
+        return super()._open_text(io.BufferedReader(self._spool))
+
+    def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
+        """See `TextRows`; `names_columns` says what the first line is."""
+        lines = self._split_lines(self._lines)
+        first = next(lines, None)
+        if first is None:
+            return [], lines
+        number, fields = first
+        if isinstance(fields, BadLine):  # which is told of a row, and might name the columns
+            raise fields
+        shown = fields if self._reading.is_plain else list(map(self.to_plain, fields))
+        asked, keep = self._reading.header, self._reading.keep
+        if names_columns(shown, self._forest, self._where, asked, keep):
+            self._consumed = number
+            return fields, lines
+        return None, chain([first], lines)
+
+    def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
+        """See `RowFile`."""
+        blocks = self._find_blocks()
+        if blocks is None:
+            yield from super().batches(columns, size)
+            return
+        plan, is_empty = self._make_plan(columns), True
+        reader = text_blocks.BlockReader(
+            self._width, self.delimiter, self._reading, plan, self._forest, self._added
+        )
+        while block := self._read_next(blocks):
+            if blocks.is_worth_arrow and text_blocks.is_simple(block, self.delimiter):
+                found = self._read_block(block, blocks.line, reader, columns, size)
+            else:
+                found = self._read_rest(blocks, block, columns, size)
+            for batch in found:
+                if batch.span:
+                    is_empty = False
+                    yield batch
+        if is_empty:
+            self._records = ()
+            yield from super().batches(columns, size)
+
+    def _find_blocks(self) -> text_blocks.Blocks | None:
+        """Return what is left of the file in blocks; None where Python has to read it."""
+        can = self._width > 1 and self.delimiter.isascii() and self.names != []
+        blocks = self._spool.rewind(self._consumed) if can else None
+        self._spool.forget()
+        return blocks
+
+    def _read_next(self, blocks: text_blocks.Blocks) -> bytes:
+        try:
+            return blocks.read()
+        except (OSError, ValueError, EOFError) as error:
+            raise self._error(f"cannot be read: {error}", blocks.next_line) from None
+
+    def _read_rest(
+        self, blocks: text_blocks.Blocks, block: bytes, columns: Columns, size: int
+    ) -> Iterator[Batch]:
+        """Yield the rows of a block and of all that is behind it."""
+        self._line = blocks.line
+        self._text = io.TextIOWrapper(blocks.take_rest(block), encoding="utf-8", newline="")
+        self._records = self._split_lines(self._read_lines(), blocks.line)
+        yield from super().batches(columns, size)
+
+    def _read_block(
+        self, block: bytes, line: int, reader: text_blocks.BlockReader, columns: Columns, size: int
+    ) -> Iterator[Batch]:
+        """Yield the rows of a block; Python reads the smallest part that pyarrow does not."""
+        fields = reader.read(block)
+        batch = None if fields is None else self._to_batch(columns, reader.plan, fields)
+        if batch is not None:
+            for begin in range(0, batch.length, size):
+                yield batch.cut(begin, min(begin + size, batch.length))
+            return
+        middle = text_blocks.find_middle(block)
+        if middle:
+            behind = line + text_blocks.count_lines(block[:middle])
+            yield from self._read_block(block[:middle], line, reader, columns, size)
+            yield from self._read_block(block[middle:], behind, reader, columns, size)
+            return
+        self._records = self._split_lines(io.StringIO(block.decode(), newline=""), line)
+        yield from super().batches(columns, size)
+
+    def _to_batch(
+        self, columns: Columns, plan: FieldPlan, fields: text_blocks.Fields
+    ) -> Batch | None:
+        """Return what pyarrow has read; None if a text is no label, for Python finds its line."""
+        labels: dict[int, list[Any]] = {}
+        for at, (texts, places) in fields.labelled.items():
+            known, wrong = self._to_labels(texts, plan.labelled[at])
+            if wrong is not None:
+                return None
+            of_texts = np.array([*map(known.__getitem__, texts), None], object)
+            labels[at] = of_texts[places].tolist()
+        rows: Any = fields.numbers
+        if labels:
+            rows = self._label(columns, fields.numbers, labels)
+        return Batch(rows, fields.kept, len(fields.numbers))
+
+    def _split_lines(self, lines: Iterable[str], before: int = 0) -> Iterator[Line]:
+        """Yield the lines that are not empty; `before` is how many lines are before them."""
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        while True:
+            begin = reader.line_num
+            try:
+                fields: Any = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                fields = self._error(f"damaged: {error}", before + reader.line_num)
+                if not self._reading.skips or reader.line_num > begin + 1:  # rows in one another
+                    raise fields from None
+            self._line = before + reader.line_num
+            if not fields and self._width == 1:  # of several columns, nobody takes it for a row
+                fields = self._error("empty; write nan for a missing value", self._line)
+                if not self._reading.skips:
+                    raise fields
+            if fields:
+                yield self._line, fields
+
+    def _advise(self, number: int) -> str:
+        if number == 1 and self.names is None:
+            return "; say --header (header=True) if the line names the columns"
+        return "; leave the field of a missing value empty"
+
+    def _new_column(self) -> list[Any]:
+        return Texts()
+
+    def _spell(self, value: Any) -> Any:
+        return "" if value is None else str(value)
+
+    def _find_labelled(self, columns: Columns) -> dict[str, tuple[Any, ...]]:
+        if columns.features is not None and self._forest.pandas_categories:
+            raise InputError(
+                f"{self._where}: the model was trained on columns of categories, which this format "
+                "does not tell from numbers; use Parquet, Arrow or JSON lines"
+            )
+        return super()._find_labelled(columns)
+
+    def _read_labels(self, lines: Sequence[Line], place: int, known: tuple[Any, ...]) -> list[Any]:
+        texts = [fields[place] for _, fields in lines]
+        labels, wrong = self._to_labels(dict.fromkeys(texts), known)
+        if wrong is not None:
+            number, _ = lines[texts.index(wrong)]
+            raise self._error(f"{wrong!r} is no number", number)
+        return [labels[text] for text in texts]
+
+    def _to_labels(
+        self, texts: Iterable[str], known: tuple[Any, ...]
+    ) -> tuple[dict[str, Any], str | None]:
+        """Return the labels that texts are, and the first text that is none."""
+        kinds = {type(label) for label in known if label is not None}
+        read = kinds.pop() if len(kinds) == 1 and kinds <= {str, int, float} else None
+        if read is None:
+            raise InputError(
+                f"{self._where}: labels such as {known[:1]} are no texts and no numbers; use "
+                "Parquet or Arrow with columns of dictionaries"
+            )
+        labels: dict[str, Any] = {"": None, **dict.fromkeys(self._reading.missing)}
+        for text in texts:
+            if text not in labels:
+                try:
+                    labels[text] = read(text)
+                except ValueError:
+                    return labels, text
+        return labels, None
+
+
+class TabbedRows(SeparatedRows):
+    """Rows of tab-separated values."""
+
+    delimiter = "\t"
