@@ -6,7 +6,7 @@ BIN := .venv/bin
 TOOLS := build/tools/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all test-full tiny lint format size coverage mutants golden differential sweep schedules referees catboost fuzz sanitize language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
+.PHONY: demo test test-all test-full tiny lint format size coverage mutants golden differential sweep schedules referees catboost fuzz sanitize test-aarch64 test-windows language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -72,6 +72,12 @@ fuzz: $(INSTALLED)  ## a million damaged inputs at every door; goes on in build/
 
 sanitize: $(INSTALLED)  ## exported C under sanitizers of gcc or clang; counts in build/sanitize.json
 	$(BIN)/python tests/sanitize.py --json build/sanitize.json
+
+test-aarch64: $(INSTALLED)  ## features and fast tests on AArch64 by qemu-user, as root; see the script
+	PYTHON="$(CURDIR)/$(BIN)/python" sh tests/run_on_aarch64.sh build/aarch64
+
+test-windows: $(INSTALLED)  ## the same with CPython for Windows under wine; see the script
+	PYTHON="$(CURDIR)/$(BIN)/python" sh tests/run_on_windows.sh build/windows
 
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
 	$(BIN)/python benchmarks/language.py

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,72 @@ def test_a_library_is_made_for_another_system(triple: str, suffix: str, tmp_path
         assert all(f"airline_{name}\0".encode() in made for name in WASM_FUNCTIONS)
         assert b"tvm_forest_predict" not in made and b"TVMBackend" not in made
         assert "airline_predict(" in (tmp_path / "model.h").read_text()
+    if made.startswith(MACH_O):
+        check_mach_o(made, triple, is_library=suffix == ".dylib")
+
+
+# -- what macOS reads of a file -------------------------------------------------------------------
+
+MACH_O = b"\xcf\xfa\xed\xfe"
+PROCESSORS = {"aarch64": 0x100000C, "x86_64": 0x1000007}
+LIBRARY, ID, LOADED, BUILD_VERSION, SIGNATURE, MACOS_PLATFORM = 6, 0xD, 0xC, 0x32, 0x1D, 1
+
+
+def read_commands(made: bytes) -> dict[int, list[bytes]]:
+    """Return the load commands of a file by their kinds, each with its first eight bytes."""
+    count, at, commands = struct.unpack_from("<I", made, 16)[0], 32, dict[int, list[bytes]]()
+    for _ in range(count):
+        kind, size = struct.unpack_from("<2I", made, at)
+        commands.setdefault(kind, []).append(made[at : at + size])
+        at += size
+    return commands
+
+
+def read_name(command: bytes) -> str:
+    """Return the name of a library, which stands behind the numbers of a command."""
+    (begin,) = struct.unpack_from("<I", command, 8)
+    return command[begin:].partition(b"\0")[0].decode()
+
+
+def read_version(made: bytes) -> tuple[int, int]:
+    """Return for which platform a file is, and from which version on."""
+    (command,) = read_commands(made)[BUILD_VERSION]
+    platform, version = struct.unpack_from("<2I", command, 8)
+    assert platform == MACOS_PLATFORM
+    return version >> 16, version >> 8 & 255
+
+
+def check_mach_o(made: bytes, triple: str, is_library: bool) -> None:
+    processor, kind = struct.unpack_from("<I4xI", made, 4)
+    assert processor == PROCESSORS[triple.partition("-")[0]]
+    assert read_version(made) == (11, 0)
+    if is_library:
+        commands = read_commands(made)
+        assert kind == LIBRARY and (SIGNATURE in commands or triple.startswith("x86_64"))
+        assert [read_name(x) for x in commands[ID]] == ["@rpath/model.dylib"]
+        assert [read_name(x) for x in commands[LOADED]] == ["/usr/lib/libSystem.B.dylib"]
+
+
+@pytest.mark.parametrize(
+    ("triple", "version"),
+    [("aarch64-apple-macos", "11.0"), (MACOS, "11.0"), ("x86_64-apple-macos13.3", "13.3")],
+)
+def test_the_version_of_macos_reaches_zig(triple: str, version: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name if name == "zig" else None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    target = parse_target({"kind": "llvm", "mtriple": triple})
+    command = find_toolchain(target, Path("model.dylib"), None).command
+    assert command[-1] == f"{triple.partition('-')[0]}-macos.{version}"
+
+
+@pytest.mark.long
+def test_another_version_of_macos_stands_in_the_library(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    forest = drawn_forest(2, 2)
+    target = {"kind": "llvm", "mtriple": "aarch64-apple-macos13.3"}
+    made = tvm_forest.build(forest, target, tvm_forest.new_schedule(forest))
+    made.export_library(tmp_path / "model.dylib")
+    assert read_version((tmp_path / "model.dylib").read_bytes()) == (13, 3)
 
 
 @pytest.mark.parametrize(

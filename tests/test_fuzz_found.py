@@ -6,7 +6,6 @@ import functools
 import hashlib
 import io
 import json
-import resource
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -222,6 +221,7 @@ def test_an_arrow_stream_that_asks_for_all_memory_is_refused() -> None:
     data = arrow_file(stream=True)
     predicted(data, "arrow")
     assert data[:4] == b"\xff" * 4
+    resource = pytest.importorskip("resource", reason="limits of POSIX")
     limit = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1 << 40, limit[1]))
     try:

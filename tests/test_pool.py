@@ -90,7 +90,7 @@ def test_helpers_take_tasks() -> None:
         assert launched(POOL, 1, meet) == 0
 
 
-@pytest.mark.skipif(not TASKS.exists(), reason="the system does not list threads under /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are listed in /proc")
 def test_helpers_that_sleep_are_woken() -> None:
     pool, before = Pool(), {task.name for task in TASKS.iterdir()}
     launched(pool, 2, lambda number: 0)
@@ -127,7 +127,7 @@ def test_a_loop_inside_a_loop_runs_on_its_thread() -> None:
 # -- many callers ---------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not TASKS.exists(), reason="the system does not list threads under /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are listed in /proc")
 def test_threads_that_end_leave_no_threads_behind(by_rows: Any, by_trees: Any) -> None:
     for predictor in (by_rows, by_trees):
         assert is_right(predictor)
@@ -175,6 +175,7 @@ def test_calls_that_wait_are_all_served(by_trees: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
 def test_no_thread_to_be_had_is_no_failure() -> None:
     """In a process of its own, which may have no more memory for the stacks of threads."""
     code = """

@@ -26,6 +26,13 @@ build.build_sdist(sys.argv[1])
 """
 """As an installer calls the build backend; neither step asks a network."""
 
+PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+EMULATED = ["test-aarch64", "test-windows"]
+
+LLVM_TEXTS = [f"threads/{name}" for name in ("pool", "few_rows", "windows", "macos")]
+LLVM_TEXTS += ["targets/powers", "targets/arithmetic"]
+"""Files of the package that are no Python."""
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -59,7 +66,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     names = {x for x in wheel.namelist() if ".dist-info/" not in x}
     assert names == list_sources(PACKAGE, ROOT)
     assert "tvm_forest/py.typed" in names
-    assert {"tvm_forest/threads/pool.ll", "tvm_forest/threads/few_rows.ll"} <= names
+    assert {f"tvm_forest/{name}.ll" for name in LLVM_TEXTS} <= names
 
 
 def test_the_wheel_brings_its_licence_and_its_command(wheel: ZipFile) -> None:
@@ -113,10 +120,30 @@ def test_workflows_call_targets_that_there_are() -> None:
     texts = {x.stem: x.read_text(encoding="utf-8") for x in folder.glob("*.yml")}
     if not texts:
         pytest.skip("the workflows are in the repository only")
-    assert texts.keys() == {"docs", "tests", "wheels"}
+    assert texts.keys() == {"docs", "systems", "tests", "wheels"}
     called = {x for text in texts.values() for x in re.findall(r"run: make (.+)", text)}
     assert {target for words in called for target in words.split()} <= set(targets)
     assert "run: .ci/run" in texts["tests"]
+
+
+def test_a_workflow_tries_every_system_and_python() -> None:
+    yaml = pytest.importorskip("yaml", reason="reads workflows; part of the extra 'docs'")
+    folder = ROOT / ".github" / "workflows"
+    if not folder.is_dir():
+        pytest.skip("the workflows are in the repository only")
+    workflows = {x.stem: yaml.safe_load(x.read_text(encoding="utf-8")) for x in folder.iterdir()}
+    assert all(job["steps"] for each in workflows.values() for job in each["jobs"].values())
+    jobs = workflows["systems"]["jobs"]
+    matrix = jobs["fast"]["strategy"]["matrix"]
+    systems = ["ubuntu-latest", "ubuntu-24.04-arm", "macos-latest", "windows-latest"]
+    assert matrix["os"] == systems and jobs["fast"]["runs-on"] == "${{ matrix.os }}"
+    assert matrix["python-version"] == PYTHONS
+    commands = " ".join(step.get("run", "") for step in jobs["fast"]["steps"])
+    files = re.findall(r"tests/\w+\.py", commands)
+    assert len(files) > 1 and all((ROOT / file).is_file() for file in files)
+    emulated = jobs["emulated"]["strategy"]["matrix"]["include"]
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert [x["target"] for x in emulated if f"\n{x['target']}:" in text] == EMULATED
 
 
 def test_pythons_that_were_not_tried_keep_their_rows() -> None:

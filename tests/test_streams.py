@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import resource
 import shlex
 import signal
 import subprocess
@@ -746,6 +745,7 @@ def test_a_wrong_wish_is_refused(
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv", "npy"])
 def test_a_full_disk_is_told_and_nothing_is_left(named: Any, tmp_path: Path, suffix: str) -> None:
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(30_000, 3)))
+    resource = pytest.importorskip("resource", reason="limits of POSIX")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:

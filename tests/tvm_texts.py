@@ -27,7 +27,8 @@ def text_of(kind: str) -> str:
     """Return the text of a small forest for a kind of the table."""
     if kind in KERNELS:
         return _hear(kind)
-    forest, target = drawn_forest(12, 4), {"kind": "llvm", "mtriple": SYSTEMS[kind]}
+    forest = drawn_forest(12, 4, base=(0.5,), link="log1p_exp")
+    target = {"kind": "llvm", "mtriple": SYSTEMS[kind]}
     schedule = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 64)
     schedule = schedule.parallel("b0").cache("b0")  # rows that lie in memory of the heap
     return str(tvm_forest.build(forest, target, schedule).source("ll"))

@@ -19,6 +19,8 @@ import reprlib
 import shutil
 import stat
 import struct
+import sys
+import time
 import tokenize
 import zipfile
 from collections.abc import Iterator
@@ -37,6 +39,7 @@ _EXTRA_HEAD, _PADDING = 4, 0xD935  # of an extra field: bytes before it, and the
 _ALIGNMENT = 64  # of arrays in the file, which are read where they lie
 _ARRAY_HEAD = 1 << 16  # bytes that hold the head of every array
 _DIGEST = 64
+_PAUSES = (0.01, 0.05, 0.1, 0.3, 0.5)  # seconds in which readers come to an end
 _ACCESS_LIST = "system.posix_acl_access"  # Linux keeps users beside owner and group there
 HEADER_ERRORS = (SyntaxError, TypeError, RecursionError, OverflowError, tokenize.TokenError)
 """What numpy raises, beside ValueError, of the header of an array that is damaged."""
@@ -200,7 +203,22 @@ def open_replacement(path: Path, private: bool = False) -> Iterator[BinaryIO]:
         draft.flush()
         os.fsync(draft.fileno())
         draft.close()
-        os.replace(draft.name, place)
+        _replace(Path(draft.name), place)
+
+
+def _replace(draft: Path, place: Path) -> None:
+    """Give a draft the name of another file or folder, which Windows refuses while it is open."""
+    for pause in _PAUSES if sys.platform == "win32" else ():
+        with contextlib.suppress(PermissionError):
+            os.replace(draft, place)
+            return
+        time.sleep(pause)
+    try:
+        os.replace(draft, place)
+    except PermissionError as error:
+        if sys.platform == "win32":
+            error.strerror = "another program has the file open, or you may not write there"
+        raise
 
 
 @contextlib.contextmanager
@@ -213,7 +231,7 @@ def make_replacement(folder: Path) -> Iterator[Path]:
         if old is not None:
             _keep_access(place, old, draft)
         yield draft
-        os.replace(draft, place)
+        _replace(draft, place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

@@ -5,11 +5,14 @@ takes: a target string or dict; gives: Target, plain facts without TVM.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
+import os
 import platform
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from .cores import available_cores
@@ -59,6 +62,13 @@ CPUS = {
 }
 """What decides about schedules of the CPUs that LLVM calls by these names; others have none."""
 
+
+X86_MACHINES = ("x86_64", "amd64", "i386", "i686")
+ARM_MACHINES = ("aarch64", "arm64")
+"""What Python calls machines, in lower case. All of the latter have NEON."""
+
+WINDOWS_FEATURES = {"ssse3": 36, "avx": 39, "avx2": 40, "avx512f": 41}
+"""The numbers of those features that decide about schedules, as far as Windows tells them."""
 
 OF_A_KIND = frozenset(
     "vendor_id,cpu family,model,model name,stepping,flags,Features,CPU implementer,"
@@ -161,8 +171,29 @@ class Target:
 
 @functools.cache
 def cpu_abilities() -> frozenset[str]:
-    """Return the features of the CPU at hand that Linux tells; nothing elsewhere."""
-    return frozenset(_read_cpu("flags").split())
+    """Return the features of the CPU at hand that the system tells, in the words of Linux."""
+    return read_abilities(_read_cpu_fields(), platform.machine().lower())
+
+
+def read_abilities(fields: Mapping[str, str], machine: str) -> frozenset[str]:
+    """Return the features of a CPU.
+
+    Args:
+        fields: what /proc/cpuinfo says of it; an emulator may show that of another machine.
+        machine: the kind of the process, in lower case, such as "x86_64".
+    """
+    if machine in X86_MACHINES:
+        return frozenset(fields.get("flags", "").split()) or _ask_windows()
+    told = fields.get("Features", "asimd" if machine in ARM_MACHINES else "").split()
+    return frozenset("neon" if name == "asimd" else name for name in told)
+
+
+def _ask_windows() -> frozenset[str]:
+    """Return which of `WINDOWS_FEATURES` there are; nothing on other systems."""
+    if sys.platform != "win32":
+        return frozenset()
+    is_there = ctypes.windll.kernel32.IsProcessorFeaturePresent
+    return frozenset(name for name, number in WINDOWS_FEATURES.items() if is_there(number))
 
 
 def abilities_of(options: dict[str, Any]) -> frozenset[str]:
@@ -175,8 +206,8 @@ def abilities_of(options: dict[str, Any]) -> frozenset[str]:
 
 @functools.cache
 def cpu_vendor() -> str:
-    """Return the maker of the CPU at hand that Linux tells; "" elsewhere."""
-    return _read_cpu("vendor_id")
+    """Return the maker of the CPU at hand that Linux or Windows tells; "" elsewhere."""
+    return _read_cpu("vendor_id") or os.environ.get("PROCESSOR_IDENTIFIER", "").rpartition(", ")[2]
 
 
 def cpu_name() -> str:
@@ -200,10 +231,14 @@ def _read_cpu_fields() -> dict[str, str]:
     """Read what /proc/cpuinfo says of the first core; nothing where there is no such file."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            first = list(itertools.takewhile(str.strip, file))
+            return parse_cpuinfo(file)
     except OSError:
         return {}
-    pairs = (line.partition(":") for line in first)
+
+
+def parse_cpuinfo(lines: Iterable[str]) -> dict[str, str]:
+    """Return what the lines of /proc/cpuinfo say of the first core."""
+    pairs = (line.partition(":") for line in itertools.takewhile(str.strip, lines))
     return {name.strip(): text.strip() for name, _, text in pairs}
 
 
@@ -240,7 +275,8 @@ def parse_target(target: str | dict[str, Any] | Target | TvmTarget) -> Target:
         raise _error(f"expected a name or a dict with 'kind', got {target!r}; use 'llvm'")
     kind = spec["kind"]
     if kind in LATER:
-        raise _error(f"{kind!r} is not supported yet; use 'llvm'")
+        mac = ", or 'llvm' with the 'mtriple' 'aarch64-apple-macos11' for a Mac elsewhere"
+        raise _error(f"{kind!r} is not supported yet; use 'llvm'{mac if kind == 'metal' else ''}")
     if " " in kind:
         advice = "write them as a dict, e.g. {'kind': 'llvm', 'mcpu': 'skylake-avx512'}"
         raise _error(f"options in the string {kind!r}; {advice}")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import ForestError
+from ..process.ending import ENDING
 from ..streams.formats import FORMATS, KINDS
 
 LIMITS = (
@@ -37,7 +38,7 @@ LIMITS = (
 )
 """Options of `serve` that are fields of its Settings, their defaults, and what they are."""
 
-STOPPING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+STOPPING = [*ENDING, *(getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name))]
 """Signals that would end the process at once. Who sends one twice does not wait any more."""
 
 OPTIONAL = {"rich": "rich", "tvm": "apache-tvm"}

@@ -5,13 +5,15 @@ import signal
 import sys
 import threading
 
+from ..process.ending import ENDING
 from ..search.measuring import remote
 
 
 def run(options: argparse.Namespace) -> None:
     """Wait for others until the process is told to end."""
     server = remote.serve(options.host, options.port)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # or the server would stay
+    for number in ENDING:
+        signal.signal(number, lambda *_: sys.exit(0))  # or the server would stay
     print(f"measuring for others at {options.host}:{server.port}; Ctrl-C ends it", flush=True)
     try:
         threading.Event().wait()

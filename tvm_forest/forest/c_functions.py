@@ -29,7 +29,7 @@ def apply_numpy_function(name: str, values: Array) -> Array:
 
 
 @functools.cache
-def _find(name: str, dtype: str) -> Callable[[float], float] | None:
+def find_c_function(name: str, dtype: str) -> Callable[[float], float] | None:
     """Return the function of single numbers of a dtype; None if there is none."""
     kind, suffix = (ctypes.c_float, "f") if dtype == "float32" else (ctypes.c_double, "")
     try:
@@ -42,7 +42,7 @@ def _find(name: str, dtype: str) -> Callable[[float], float] | None:
 
 def apply_c_function(name: str, values: Array) -> Array:
     """Return "exp", "exp2" or "log1p" of float32 or float64 values."""
-    function = _find(name, str(values.dtype))
+    function = find_c_function(name, str(values.dtype))
     if function is None:
         return apply_numpy_function(name, values)
     return np.array([function(x) for x in values.ravel().tolist()], values.dtype).reshape(

@@ -191,6 +191,10 @@ BACKEND_NAME = llvm(r"@__TVMBackend(\w+)", "names of variables, which get the ca
 RAISE_NAME = llvm(
     r"@TVMFFIErrorSetRaisedFromCStrParts\b", "its name, which gets the caller's prefix"
 )
+POWER = llvm(
+    r"@(?:llvm\.(exp2?)\.(?:v(\d+))?f(32|64)|(log1p)(f?))\b",
+    "powers and logarithms, which exported code computes by itself",
+)
 llvm(
     r"^define .*i32 @__tvm_ffi_predict\(ptr [^,]*, ptr [^,]*, i32 [^,]*, ptr ",
     "how functions are called, those of `pool.ll` too",

@@ -13,12 +13,16 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
+
+ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+"""Signals by which a program is told to end; Windows has SIGBREAK, and never sends SIGTERM."""
 
 GRACE_SECONDS = 1.0
 """How long a call that begins too late is held up. Python is at its end by then, unless what a

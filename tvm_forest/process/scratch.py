@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,9 @@ def make_folder(where: str, room: int = 0) -> Iterator[Path]:
     place, is_there = "any place for temporary files", False
     try:
         place = tempfile.gettempdir()
-        with tempfile.TemporaryDirectory(prefix="tvm_forest-") as name:
+        # Windows does not remove a library that is loaded: it stays there
+        leaves = sys.platform == "win32"
+        with tempfile.TemporaryDirectory("", "tvm_forest-", None, leaves) as name:
             _ask_for_room(Path(name, "room"), room)
             is_there = True
             yield Path(name)

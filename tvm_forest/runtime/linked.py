@@ -77,6 +77,13 @@ def read_version() -> str:
     return f"{version.major}.{version.minor}"
 
 
+def _find_unmapper() -> Any:
+    """Return the function of the system that takes back what `CDLL` has loaded."""
+    if sys.platform == "win32":
+        return ctypes.windll.kernel32.FreeLibrary
+    return ctypes.pythonapi.dlclose
+
+
 class LinkedLibrary:
     """The functions of a shared library, which is unmapped when nothing holds it or one of them.
 
@@ -88,7 +95,7 @@ class LinkedLibrary:
         load_ffi()
         self.code, self._loaded = code, ctypes.CDLL(str(file))
         handle = ctypes.c_void_p(self._loaded._handle)
-        unmap = weakref.finalize(self, ctypes.pythonapi.dlclose, handle)
+        unmap = weakref.finalize(self, _find_unmapper(), handle)
         unmap.atexit = False  # threads that the end of the program does not wait for may run it
 
     def __getitem__(self, name: str) -> LinkedFunction:

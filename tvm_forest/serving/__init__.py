@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..process.ending import ENDING
 from .settings import Settings as Settings
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def run(
             application.repository.begin(application.settings.watch_s)
 
     server = Server(config)
-    for name in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it is done
+    for name in (*ENDING, signal.SIGINT):  # uvicorn raises them again when it is done
         signal.signal(name, lambda *_: setattr(server, "should_exit", True))
     has_token = application.settings.token is not None
     warn_of_strangers(listening.getsockname()[0], has_token, certificate is not None)

@@ -15,6 +15,7 @@ from ..errors import BuildError, InputError
 from ..internals.names import BUILD_LLVM, CL_OPT, HOST_FEATURES
 from ..passes.cpu.outline import FinishOutlined, OutlineParts
 from ..passes.cpu.share_blocks import DropTwins, ShareBlocks
+from ..passes.gpu.run_threads import run_threads
 from ..passes.model_table import ModelTable
 from ..target import Target
 from ..threads.pool import SET_LAUNCHER
@@ -176,6 +177,20 @@ def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.
 def compile_alone(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
     """Turn lowered functions into machine code, such as for machines where no pool is."""
     return tvm.compile(mod, target=target, tir_pipeline=PIPELINE)
+
+
+def compile_threads(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
+    """Turn kernels into machine code that runs blocks and threads of a GPU one after the other.
+
+    For tests of schedules where there is no GPU: what is run are the kernels, with their barriers
+    and their shared memory, so that a race or a barrier in the wrong place gives wrong results.
+
+    Raises:
+        BuildError: a barrier is not reached by all threads of a block.
+    """
+    backwards = dict(target.options).get("order") == "backwards"
+    functions = {var: run_threads(func, backwards) for var, func in mod.functions.items()}
+    return compile_module(tvm.IRModule(functions), tvm_target(target))
 
 
 PIPELINE = "tvm_forest"

@@ -23,11 +23,11 @@ from ..runtime import Library
 from ..runtime.loading import LINKED, MachineCode, describe_system
 from ..target import Target
 from ..threads.pool_code import make_pool_object
-from . import cpu, cuda, opencl, rocm, simt
+from . import cpu, cuda, opencl, rocm
 
 TVM_VERSION: str = tvm.__version__
 
-KERNEL_TARGETS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm, opencl, simt)}
+KERNEL_TARGETS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm, opencl)}
 """The modules that compile kernels, by kind of target."""
 
 
@@ -45,6 +45,8 @@ def compile_module(mod: tvm.IRModule, target: Target) -> Library:
         InputError: an option of the target is unknown.
         BuildError: the compiler refuses them.
     """
+    if target.kind == "simt":
+        return cpu.compile_threads(mod, target)
     if target.kind in KERNEL_TARGETS:
         return KERNEL_TARGETS[target.kind].compile_module(mod, target)
     compile_for = cpu.compile_alone if target.is_elsewhere else cpu.compile_module
@@ -91,7 +93,7 @@ def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | 
     """Return form and bytes of a shared library, or None where no compiler can link one."""
     file = folder / "code.so"
     try:
-        if cc.get_cc() is None:
+        if sys.platform == "win32" or cc.get_cc() is None:  # MinGW's links no such library
             return None
         # Other libraries of the process may have symbols of the same names for all to see.
         options = ["-Wl,-Bsymbolic"] if sys.platform.startswith("linux") else []

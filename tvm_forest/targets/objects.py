@@ -9,6 +9,7 @@ LLVM's language, which is translated after all optimisations, so that the code s
     __TVMBackendAllocWorkspace          airline_AllocWorkspace_compiled, hidden, defined elsewhere
     TVMFFIErrorSetRaisedFromCStrParts   airline_raise_compiled, hidden, defined elsewhere
     __truncsfhf2, __extendhfsf2         of this object alone, for their code is of the target's CPU
+    llvm.exp.f32, log1p and the like    functions of our own, see `own_functions`
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tvm_ffi
 
 from ..internals import names
 from ..process.scratch import make_folder
+from .own_functions import with_own_functions
 
 SUFFIX = "_compiled"
 """What these names end with, as no other name of an exported library does."""
@@ -35,6 +37,7 @@ RENAMED = (
     (names.HALF_FLOATS, r"define internal \2"),
     (names.CALLABLE_NAME, rf"@{{prefix}}\1{SUFFIX}"),
     (names.BACKEND_NAME, rf"@{{prefix}}\1{SUFFIX}"),
+    ("-windows-msvc", "-windows-gnu"),  # so that compilers of GNU and Zig link what is made there
     (names.RAISE_NAME, f"@{{prefix}}raise{SUFFIX}"),
 )
 """Patterns in LLVM's language, and what takes their place."""
@@ -51,6 +54,7 @@ def write_object(library: tvm.runtime.Executable, file: Path, prefix: str) -> No
     text = str(library.mod.inspect_source("ll"))
     for pattern, renamed in RENAMED:
         text = re.sub(pattern, renamed.replace("{prefix}", prefix), text, flags=re.MULTILINE)
+    text = with_own_functions(text)
     with make_folder("export_library", 2 * len(text)) as folder:  # the object is smaller
         source = folder / "code.ll"
         source.write_text(text, encoding="utf-8")

@@ -21,7 +21,7 @@ WHERE = "build: argument 'target'"
 LINUX = "(-[a-z0-9]+)?(-linux-(gnu|musl|android)|-none-elf|-unknown-elf)"
 """What follows the architecture in the name of a machine, as a pattern."""
 
-MACOS, WINDOWS = r"-apple-macos\d*", "-(pc|w64)-windows-gnu"
+MACOS, WINDOWS = r"-apple-macos(\d+(\.\d+)?)?", "-(pc|w64)-windows-gnu"
 
 
 class Machines(NamedTuple):

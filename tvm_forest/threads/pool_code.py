@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from .pool import SET_LAUNCHER
 
 TEXTS = ("pool.ll", "few_rows.ll")
 """The files of the own code, which together are one module."""
+
+INSTEAD = {"win32": ("windows.ll",), "darwin": ("macos.ll",)}
+"""The files of what systems do not have of what `pool.ll` calls."""
 
 MAX_OBJECT_BYTES = 1 << 16
 """Bytes that it may take as an object file; it takes a sixth."""
@@ -49,11 +53,23 @@ def make_launcher_setter() -> tirx.PrimFunc:
 
 def compile_pool() -> Any:
     """Return a module of the own code."""
-    texts = [Path(__file__).with_name(name).read_text("ascii") for name in TEXTS]
     with make_folder("build") as folder:
         file = folder / "pool.ll"
-        file.write_text("\n".join([_target_lines(), *texts]), "ascii")
+        file.write_text(f"{_target_lines()}\n{read_texts(sys.platform)}", "ascii")
         return tvm_ffi.load_module(str(file), keep_module_alive=False)
+
+
+def read_texts(system: str) -> str:
+    """Return the own code for a system, as Python names it."""
+    names = (*TEXTS, *INSTEAD.get(system, ()))
+    text = "\n".join(Path(__file__).with_name(name).read_text("ascii") for name in names)
+    defined = set(re.findall(r"^define .*@(\w+)\(", text, flags=re.MULTILINE))
+    return re.sub(
+        r"^declare .*@(\w+)\(.*\n",
+        lambda found: "" if found[1] in defined else found[0],
+        text,
+        flags=re.MULTILINE,
+    )
 
 
 @functools.cache
@@ -65,9 +81,11 @@ def make_pool_object() -> bytes:
         return file.read_bytes()
 
 
-def _target_lines() -> str:
-    """Return how LLVM's text names the machine at hand."""
+def _target_lines(machine: Any = None) -> str:
+    """Return how LLVM's text names a machine, or the one at hand."""
     nothing = tirx.PrimFunc([], tirx.Return(ZERO), PrimType("int32"))
     mod = tvm.IRModule({"nothing": nothing.with_attr("global_symbol", "nothing")})
-    text = tvm.compile(mod, target=tvm.target.Target({"kind": "llvm"})).mod.inspect_source("ll")
+    text = tvm.compile(
+        mod, target=machine or tvm.target.Target({"kind": "llvm"})
+    ).mod.inspect_source("ll")
     return "\n".join(line for line in text.splitlines() if re.match(TARGET_LINE, line))

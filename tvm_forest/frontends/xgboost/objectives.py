@@ -7,7 +7,6 @@ Refused are base scores out of range, and those to which versions of XGBoost giv
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable
 from functools import cache
@@ -16,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from ...forest import Array, Link
+from ...forest.c_functions import find_c_function
 from ..refusals import damaged, unsupported
 from .header import Header
 
@@ -99,9 +99,5 @@ def _logf(values: Array) -> Array:
 @cache
 def find_logf() -> Callable[[float], float]:
     """Return the C library's logf, which XGBoost calls; else the rounded double logarithm."""
-    try:
-        logf: Callable[[float], float] = ctypes.CDLL(None).logf
-    except (OSError, TypeError, AttributeError):
-        return lambda value: math.log(value) if value else -math.inf
-    logf.restype, logf.argtypes = ctypes.c_float, [ctypes.c_float]  # type: ignore[attr-defined]
-    return logf
+    logf = find_c_function("log", "float32")
+    return logf or (lambda value: math.log(value) if value else -math.inf)

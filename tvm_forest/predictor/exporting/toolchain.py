@@ -51,6 +51,9 @@ KINDS = {
 """What is made for each system; Linux stands for machines without a system, too. What links
 libraries for Windows does not join object files."""
 
+OLDEST_MACOS = "11.0"
+"""The version that libraries are made for where none is named: the first one of Apple's CPUs."""
+
 Command = str | Sequence[str] | None
 
 
@@ -83,7 +86,8 @@ class Toolchain(NamedTuple):
         made.parent.mkdir()
         objects = [str(code)] if code.exists() else []
         command = [*self.command, *FLAGS, *self.baseline, f"-I{folder}"]
-        command += [f'-DDATA="{folder / "data.bin"}"', f"-DENTRY={int(self.suffix in SHARED)}"]
+        data = (folder / "data.bin").as_posix()  # a backslash would begin an escape
+        command += [f'-DDATA="{data}"', f"-DENTRY={int(self.suffix in SHARED)}"]
         source = str(folder / "library.c")
         if self.suffix == ".a":
             library = str(folder / "library.o")
@@ -159,10 +163,9 @@ def find_toolchain(target: Target, file: Path, cc: Command) -> Toolchain:
         return Toolchain(command, file.suffix, ("-mcpu=x86_64",) if is_zig else baseline)
     missing = f", for there is no {named[0]!r}" if named else ""
     machine = f" for {triple}" if triple else ""
-    install = "install gcc" if sys.platform == "win32" and not triple else "pip install ziglang"
     raise BuildError(
-        f"{WHERE}: no C compiler that can link a library{machine} was found{missing}; {install}, "
-        + ("or name one by cc=" if triple else "or use Predictor.save")
+        f"{WHERE}: no C compiler that can link a library{machine} was found{missing}; "
+        "pip install ziglang, " + ("or name one by cc=" if triple else "or use Predictor.save")
     )
 
 
@@ -193,10 +196,11 @@ def _split(cc: Any) -> tuple[str, ...]:
 
 
 def _find_here() -> tuple[str, ...]:
-    """Return a compiler for the machine at hand; on Windows none makes what it takes."""
+    """Return a compiler for the machine at hand; on Windows only Zig's is known to make it."""
+    zig = _find_zig()
     if sys.platform == "win32":
-        return ()
-    found, zig = next(filter(None, map(shutil.which, COMPILERS)), None), _find_zig()
+        return (*zig, "cc", "-target", "x86_64-windows-gnu") if zig else ()
+    found = next(filter(None, map(shutil.which, COMPILERS)), None)
     if found is None and zig:
         return (*zig, "cc")
     return (found,) if found else ()
@@ -214,7 +218,8 @@ def _find_for(triple: str) -> tuple[str, ...]:
     if not zig or parts[-1] == "elf":
         return ()
     if parts[-1].startswith("macos"):
-        short = f"{parts[0]}-macos"
+        version = parts[-1].removeprefix("macos") or OLDEST_MACOS
+        short = f"{parts[0]}-macos.{version if '.' in version else f'{version}.0'}"
     return (*zig, "cc", "-target", "wasm32-wasi" if is_wasm else short)
 
 

@@ -39,6 +39,17 @@ PREPARE_SECONDS = 300.0
 LOOK_SECONDS = 0.05
 """Time between two looks at a child."""
 
+STATUSES = {
+    0xC0000005: "access violation",
+    0xC0000017: "no memory",
+    0xC000001D: "illegal instruction",
+    0xC0000094: "division by zero",
+    0xC00000FD: "stack overflow",
+    0xC0000374: "heap corruption",
+    0xC0000409: "abort",
+}
+"""What Windows has in place of signals that end a process."""
+
 ORPHAN_SECONDS = 600.0
 """Time, beside ten times its limit, after which a call ends by itself: its parent is gone."""
 
@@ -177,6 +188,8 @@ class Child:
         if code < 0:
             with contextlib.suppress(ValueError):
                 return f"crashed: {signal.Signals(-code).name}"
+        if code in STATUSES:
+            return f"crashed: {STATUSES[code]} (0x{code:08X})"
         return f"crashed: exit status {code}: {lines[-1] if lines else 'nothing said'}"
 
 
