@@ -105,6 +105,16 @@ def numbers(name: str, dtype: str) -> Any:
     return np.abs(x) if name == "log1p" else x
 
 
+@pytest.mark.slow
+def test_floats_whose_remainder_must_be_rounded_once_are_those_of_fused_code(
+    libraries: Any,
+) -> None:
+    """The two of all floats for which glibc gives one value with FMA, and another one without."""
+    x = np.array([float.fromhex("0x1.04845ep+5"), float.fromhex("-0x1.f8cbb2p+5")], np.float32)
+    found = apply(libraries[0], "exp_float32", x)
+    assert [float(y).hex() for y in found] == ["0x1.f93e380000000p+46", "0x1.f453260000000p-92"]
+
+
 def dtype_of(dtype: str) -> Any:
     return np.dtype(dtype).type
 

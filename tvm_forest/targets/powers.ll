@@ -3,9 +3,8 @@
 ;
 ; exp(x) = 2^(k / N) e^r for a whole number k and a small r: a table holds 2^(i / 128) to more than a
 ; double, and a polynomial e^r - 1. Table, degrees and coefficients are those that Arm published, which
-; the C libraries of GNU, musl, Android and FreeBSD compute by. So float32 has the bits of glibc
-; everywhere, and float64 those that glibc has where its products and sums are fused, as on any
-; processor with FMA. What is fused here is so everywhere (`fma`), and all other products are rounded.
+; the C libraries of GNU, musl, Android and FreeBSD compute by. So values have the
+; bits that glibc gives where its products and sums are fused, as on any processor with FMA. What is fused here is so everywhere (`fma`), and all other products are rounded.
 ; The coefficients of the logarithm are those of Sun's library, which glibc has, too.
 
 declare double @llvm.fma.f64(double, double, double)
@@ -48,7 +47,10 @@ define internal float @tvmf_exp_float32(float %x) {
   %shifted = fadd double %scaled, 0x4338000000000000    ; its lower bits are the nearest number
   %k = bitcast double %shifted to i64
   %whole = fsub double %shifted, 0x4338000000000000
-  %steps = fsub double %scaled, %whole
+  %high = fmul double %within, 0x4047154765000000    ; exact, as is the rest of 32 / ln 2
+  %low = fmul double %within, 0x3E55C17F00000000
+  %near = fsub double %high, %whole
+  %steps = fadd double %near, %low    ; so it is rounded once, as a fused product is
   %r = fmul double %steps, 0x3FA0000000000000    ; 1 / 32
   %r.rounded = call double @llvm.arithmetic.fence.f64(double %r)
   %value = call float @tvmf_cubic_power(i64 %k, double %r.rounded)
