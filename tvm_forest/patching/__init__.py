@@ -91,5 +91,3 @@ def unpatch() -> None:
         _patched = None
         imports.end()
         records.RECORDS.clear()
-
-

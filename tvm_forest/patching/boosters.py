@@ -36,8 +36,8 @@ _READERS = set(
     "get_embedding_feature_indices get_borders get_leaf_values get_leaf_weights get_metadata "
     "get_n_features_in get_scale_and_bias get_tree_leaf_counts get_best_iteration get_best_score "
     "get_evals_result get_test_eval get_test_evals staged_predict staged_predict_proba "
-    "staged_predict_log_proba save_borders _predict _staged_predict _base_predict _calc_leaf_indexes "
-    "_base_calc_leaf_indexes _get_tags _serialize_model _save_model _is_comparable_to "
+    "staged_predict_log_proba save_borders _predict _staged_predict _base_predict "
+    "_calc_leaf_indexes _base_calc_leaf_indexes _get_tags _serialize_model _save_model _is_comparable_to "
     "_process_predict_input_data _validate_prediction_type _get_canonized_params "
     "_is_classification_objective _is_classifier _is_multiclass_compatible "
     "_is_multilabel_objective _is_multiregression_objective _is_multitarget_objective "
@@ -88,7 +88,9 @@ def state_of_booster(model: Any) -> Any:
     if it is not.
     """
     booster = _find_booster(model)
-    about = [(name, _to_plain(value)) for name, value in vars(model).items() if value is not booster]
+    about = [
+        (name, _to_plain(value)) for name, value in vars(model).items() if value is not booster
+    ]
     return stamp_of(booster), about
 
 

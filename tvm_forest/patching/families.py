@@ -12,6 +12,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +46,7 @@ class Family:
         refuse: raises for an estimator that is not to be compiled, whatever `load` thinks of it.
         inexact: tells why the answer of a method would not be equal to the bit.
         is_read_at_once: the library may not be used while a thread reads the estimator.
+        ignored: arguments by name that change no bit.
     """
 
     answers: Mapping[str, Answer]
@@ -53,19 +55,16 @@ class Family:
     refuse: Callable[[Any], None] = _accept
     inexact: Callable[[str, Forest], str | None] = lambda name, forest: None
     is_read_at_once: bool = False
-    arguments: tuple[str, ...] = ("X",)
+    ignored: tuple[str, ...] = ()
 
     def takes(self, args: Any, kwargs: Any) -> bool:
-        """Tell whether a call gives rows and nothing else."""
-        return len(args) + len(kwargs) == 1 and all(name in self.arguments for name in kwargs)
+        """Tell whether a call gives rows and nothing else that matters."""
+        rest = [name for name in kwargs if name not in self.ignored]
+        return len(args) + len(rest) == 1 and set(rest) <= {"X", "data"}
 
     def is_in_training(self, estimator: Any) -> bool:
         """Tell whether the estimator asks itself while it is trained."""
         return bool(vars(estimator).get("_in_fit", False))
-
-    def why_not(self, name: str, forest: Forest) -> str | None:
-        """Tell why a method is the library's own for this model, None if it is compiled."""
-        return self.inexact(name, forest)
 
 
 # -- scikit-learn -------------------------------------------------------------------------------
@@ -147,9 +146,8 @@ def _are_checked(model: Any, rows: Any, _: Forest) -> Array:
 
 def _count_threads(n_jobs: Any) -> int:
     """Return how many threads scikit-learn would use."""
-    from joblib import effective_n_jobs
-
-    return int(effective_n_jobs(n_jobs))
+    joblib = import_module("joblib")  # which scikit-learn has imported
+    return int(joblib.effective_n_jobs(n_jobs))
 
 
 def _add_chances(model: Any, predictor: Predictor, rows: Array) -> Any:
@@ -190,7 +188,7 @@ _HISTOGRAMS = Family(
     {"_raw_predict": _add_up_by_columns},
     _state_of_histograms,
     _check_for_histograms,
-    arguments=("X", "n_threads"),
+    ignored=("n_threads",),
 )
 _ISOLATION = Family({"_score_samples": _score_lengths}, _state_of_isolation, _are_checked)
 
@@ -198,16 +196,22 @@ _ISOLATION = Family({"_score_samples": _score_lengths}, _state_of_isolation, _ar
 # -- boosters -----------------------------------------------------------------------------------
 
 
-def _predict(model: Any, predictor: Predictor, rows: Array) -> Array:
+def _threads_of_booster(model: Any) -> int | None:
     n_jobs = getattr(model, "n_jobs", None)
-    is_count = isinstance(n_jobs, int) and n_jobs >= 1
-    return predictor.predict(rows, n_jobs if is_count else None)
+    return n_jobs if isinstance(n_jobs, int) and n_jobs >= 1 else None
+
+
+def _predict(model: Any, predictor: Predictor, rows: Array) -> Array:
+    return predictor.predict(rows, _threads_of_booster(model))
+
+
+def _predict_chances(model: Any, predictor: Predictor, rows: Array) -> Any:
+    return predictor.predict_proba(rows, _threads_of_booster(model))
 
 
 def _tell_inexact(name: str, forest: Forest) -> str | None:
     """Tell why values of a booster differ from its library's: their powers are others."""
-    ulps = LINK_ULPS[forest.link]
-    if name != "predict" or (ulps and not forest.gives_labels):
+    if LINK_ULPS[forest.link] and not (name == "predict" and forest.gives_labels):
         return f"{name} may differ in the last places, by the link {forest.link}"
     return None
 
@@ -227,13 +231,12 @@ def _refuse_options(model: Any) -> None:
 
 
 _BOOSTERS = Family(
-    {"predict": _predict, "predict_proba": _predict},
+    {"predict": _predict, "predict_proba": _predict_chances},
     state_of_booster,
     to_plain_rows,
     _refuse_options,
     _tell_inexact,
     is_read_at_once=True,
-    arguments=("X", "data"),
 )
 
 FAMILIES: Mapping[str, Mapping[str, Family]] = {
@@ -252,9 +255,7 @@ FAMILIES: Mapping[str, Mapping[str, Family]] = {
         ("XGBClassifier", "XGBRegressor", "XGBRFClassifier", "XGBRFRegressor", "XGBRanker"),
         _BOOSTERS,
     ),
-    "lightgbm.sklearn": dict.fromkeys(
-        ("LGBMClassifier", "LGBMRegressor", "LGBMRanker"), _BOOSTERS
-    ),
+    "lightgbm.sklearn": dict.fromkeys(("LGBMClassifier", "LGBMRegressor", "LGBMRanker"), _BOOSTERS),
     "catboost.core": dict.fromkeys(
         ("CatBoostClassifier", "CatBoostRegressor", "CatBoostRanker"), _BOOSTERS
     ),

@@ -36,7 +36,7 @@ class _Watch:
             spec = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
                 _replace_after(spec)
-                return spec  # type: ignore[no-any-return]
+                return spec
         return None
 
 
@@ -89,10 +89,13 @@ def _replace_in(module_name: str) -> None:
             found += [(cls, name, new) for name, new in list_changers(cls).items()]
     for class_name, family in FAMILIES[module_name].items():
         cls = getattr(module, class_name, None)
-        for name in family.answers if isinstance(cls, type) else ():
-            own = getattr(cls, name, None)
-            if isinstance(own, FunctionType):  # all are taken before the first is replaced
-                found.append((cls, name, stand_for(cls, name, family, own)))
+        if isinstance(cls, type):  # all methods are taken before the first is replaced
+            owns = {name: getattr(cls, name, None) for name in family.answers}
+            found += [
+                (cls, name, stand_for(cls, name, family, own))
+                for name, own in owns.items()
+                if isinstance(own, FunctionType)
+            ]
     for cls, name, new in found:
         _replaced.append((cls, name, vars(cls).get(name, _MISSING), new))
         setattr(cls, name, new)

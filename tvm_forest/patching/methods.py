@@ -9,9 +9,10 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .records import RECORDS, RULE, Record
+from .records import RECORDS, RULE, Ready, Record
 
 if TYPE_CHECKING:
     from .families import Family
@@ -34,61 +35,92 @@ def stand_for(cls: type, name: str, family: Family, own: Callable[..., Any]) -> 
         family: what the estimator is made of.
         own: the method of the library.
     """
+    stand = _Stand(cls, name, family, own)
 
     @functools.wraps(own)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if id(self) in _within() or family.is_in_training(self):
             return own(self, *args, **kwargs)
-        return _call(self, args, kwargs)
+        return stand.call(self, args, kwargs)
 
-    def _call(self: Any, args: Any, kwargs: Any) -> Any:
-        record = RECORDS.find(self, Record)
-        n_rows = _count_rows(args, kwargs)
+    return method
+
+
+@dataclass(frozen=True)
+class _Stand:
+    """A method of a class, and what stands for it; see `stand_for`."""
+
+    cls: type
+    name: str
+    family: Family
+    own: Callable[..., Any]
+
+    def call(self, model: Any, args: Any, kwargs: Any) -> Any:
+        """Return what the method gives for an estimator."""
+        record, n_rows = RECORDS.find(model, Record), _count_rows(args, kwargs)
+        begin = time.perf_counter()
         try:
-            return _run_compiled(self, record, n_rows, args, kwargs)
+            ready = self._find_ready(model, record, n_rows, args, kwargs)
+            answer = self._run_compiled(model, record, ready, _first(args, kwargs))
         except _Left as left:
             reason = str(left)
+        else:
+            record.pace.note_ours(n_rows, time.perf_counter() - begin)
+            RULE.tally.add(self.cls.__name__, None, n_rows)
+            return answer
+        return self._run_own(model, record, n_rows, reason, args, kwargs)
+
+    def _run_own(
+        self, model: Any, record: Record, n_rows: int, reason: str, args: Any, kwargs: Any
+    ) -> Any:
+        """Let the library predict, and note what that takes."""
         within, begin = _within(), time.perf_counter()
-        within.add(id(self))
+        within.add(id(model))
         try:
-            answer = own(self, *args, **kwargs)
+            answer = self.own(model, *args, **kwargs)
         finally:
-            within.discard(id(self))
-        RULE.tally.add(type(self).__name__, reason, n_rows)
-        if type(self) is cls:
-            record.note(self, family, n_rows, time.perf_counter() - begin)
+            within.discard(id(model))
+        RULE.tally.add(type(model).__name__, reason, n_rows)
+        if type(model) is self.cls:
+            record.note(model, self.family, n_rows, time.perf_counter() - begin)
         return answer
 
-    def _run_compiled(self: Any, record: Record, n_rows: int, args: Any, kwargs: Any) -> Any:
-        if type(self) is not cls:
-            raise _Left(f"it derives from {cls.__name__}")
-        if not family.takes(args, kwargs):
-            raise _Left(f"{name} is called with options")
+    def _find_ready(self, model: Any, record: Record, n_rows: int, args: Any, kwargs: Any) -> Ready:
+        """Return the predictor for a call.
+
+        Raises:
+            _Left: there is none, or it is not to be used.
+        """
+        if type(model) is not self.cls:
+            raise _Left(f"it derives from {self.cls.__name__}")
+        if not self.family.takes(args, kwargs):
+            raise _Left(f"{self.name} is called with options")
         ready = record.find()
         if ready is None:
             raise _Left(record.reason)
-        why_not = family.why_not(name, ready.forest)
-        if why_not is not None:
-            raise _Left(why_not)
+        inexact = self.family.inexact(self.name, ready.forest)
+        if inexact is not None:
+            raise _Left(inexact)
         if n_rows == 0 or not record.pace.prefers_ours(n_rows):
             raise _Left("its library is as fast for so few rows")
-        begin = time.perf_counter()
+        return ready
+
+    def _run_compiled(self, model: Any, record: Record, ready: Ready, rows: Any) -> Any:
+        """Return what compiled code gives.
+
+        Raises:
+            _Left: the estimator has changed, or the rows are for the library, which says what is
+                wrong with them if something is.
+        """
         try:
-            if family.state(self) != ready.state:
-                record.forget()
-                raise _Left(record.reason)
-            rows = family.rows(self, args[0] if args else kwargs["X"], ready.forest)
-            answer = family.answers[name](self, ready.predictor, rows)
-        except _Left:
-            raise
-        except Exception as error:  # the library's own method says what is wrong with the rows
+            if self.family.state(model) == ready.state:
+                rows = self.family.rows(model, rows, ready.forest)
+                return self.family.answers[self.name](model, ready.predictor, rows)
+        except Exception as error:
             line = (str(error).splitlines() or [""])[0]
             raise _Left(line or type(error).__name__) from None
-        record.pace.note_ours(n_rows, time.perf_counter() - begin)
-        RULE.tally.add(type(self).__name__, None, n_rows)
-        return answer
-
-    return method
+        record.forget()
+        raise _Left(record.reason)
 
 
 def _within() -> set[int]:
@@ -98,8 +130,13 @@ def _within() -> set[int]:
     return found
 
 
+def _first(args: Any, kwargs: Any) -> Any:
+    """Return the rows of a call."""
+    return args[0] if args else kwargs.get("X", kwargs.get("data"))
+
+
 def _count_rows(args: Any, kwargs: Any) -> int:
-    rows = args[0] if args else kwargs.get("X", kwargs.get("data"))
+    rows = _first(args, kwargs)
     shape = getattr(rows, "shape", None)
     try:
         return int(shape[0]) if shape else len(rows)
