@@ -85,3 +85,32 @@ def test_an_option_of_ours_that_is_wrong_is_refused(capsys) -> None:
 
     assert main(["run", "--after-s", "-1", "a.py"]) == 2
     assert "patch: argument 'after_s'" in capsys.readouterr().err
+
+
+SCORES = """
+import time
+from sklearn.ensemble import RandomForestRegressor
+import numpy as np
+
+rows = np.random.default_rng(0).normal(size=(300, 5))
+model = RandomForestRegressor(5, max_depth=3, random_state=0).fit(rows, rows[:, 0])
+first, end = model.predict(rows), time.monotonic() + 120
+while time.monotonic() < end:
+    assert (model.predict(rows) == first).all()
+    from tvm_forest import patching
+    if "rows compiled" in str(patching.patch(after_s=0)):
+        break
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_a_script_ends_with_what_ran_compiled(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", minversion="1.6")
+    (tmp_path / "script.py").write_text(SCORES)
+    words = ["-m", "tvm_forest", "-v", "run", "--after-s", "0", "script.py"]
+    status, output, errors = run(tmp_path, *words)
+    assert (status, output) == (0, "equal\n"), errors
+    summary = errors[errors.index("tvm-forest: what has predicted") :]
+    assert "  RandomForestRegressor: 1 calls, 300 rows compiled\n" in summary
+    assert "tvm_forest.patching: RandomForestRegressor runs compiled\n" in errors

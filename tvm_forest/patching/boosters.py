@@ -3,11 +3,12 @@
 takes: fitted estimators, rows; gives: states, plain arrays of rows.
 
 The trees of a booster can only be changed through its methods. Those that are not known to leave it
-as it is, old ones and new, give it another stamp (`watch`).
+as it is, old ones and new, give it another stamp (`list_changers`).
 """
 
 from __future__ import annotations
 
+import json
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,8 @@ _READERS = set(
     "get_n_features_in get_scale_and_bias get_tree_leaf_counts get_best_iteration get_best_score "
     "get_evals_result get_test_eval get_test_evals staged_predict staged_predict_proba "
     "staged_predict_log_proba save_borders _predict _staged_predict _base_predict "
-    "_calc_leaf_indexes _base_calc_leaf_indexes _get_tags _serialize_model _save_model _is_comparable_to "
+    "_calc_leaf_indexes _base_calc_leaf_indexes _get_tags _serialize_model _save_model "
+    "_is_comparable_to "
     "_process_predict_input_data _validate_prediction_type _get_canonized_params "
     "_is_classification_objective _is_classifier _is_multiclass_compatible "
     "_is_multilabel_objective _is_multiregression_objective _is_multitarget_objective "
@@ -89,16 +91,38 @@ def state_of_booster(model: Any) -> Any:
     """
     booster = _find_booster(model)
     about = [
-        (name, _to_plain(value)) for name, value in vars(model).items() if value is not booster
+        (name, _to_plain(value))
+        for each in ((model,) if booster is model else (model, booster))
+        for name, value in vars(each).items()
+        if value is not booster
     ]
     return stamp_of(booster), about
+
+
+def refuse_options(model: Any) -> None:
+    """Refuse what changes predictions and is kept with the parameters, or runs elsewhere.
+
+    Raises:
+        UnsupportedModel: an option of that kind.
+    """
+    given = dict(model.get_params()) if hasattr(model, "get_params") else {}
+    if type(model).__module__.startswith("xgboost."):
+        given["device"] = json.loads(_find_booster(model).save_config())["learner"][
+            "generic_param"
+        ].get("device")
+    words = ("predict", "pred_", "raw_score", "contrib", "leaf_index", "shape_check", "gpu", "cuda")
+    for name, value in given.items():
+        text = f"{name}={value}" if isinstance(value, str) else str(name)
+        if any(word in text for word in words) and value not in (None, False):
+            raise UnsupportedModel(f"{name}: may change what is predicted, or where")
 
 
 def _to_plain(value: Any) -> Any:
     if value is None or isinstance(value, int | float | str | bytes):
         return repr(value)
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, np.ndarray):
+        held = value.ravel().tolist() if value.dtype.hasobject else value.tobytes()
+        return value.dtype.str, value.shape, _to_plain(held)
     if isinstance(value, dict):
         return [(str(key), _to_plain(item)) for key, item in value.items()]
     if isinstance(value, list | tuple):

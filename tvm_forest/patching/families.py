@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, apply_link
 from ..forest.rules import LINK_ULPS
-from .boosters import state_of_booster, to_plain_rows
+from .boosters import refuse_options, state_of_booster, to_plain_rows
 from .states import digest_arrays
 
 if TYPE_CHECKING:
@@ -129,9 +129,13 @@ def _as_checked(rows: Any) -> Array:
     return rows
 
 
-def _check_for_forest(model: Any, rows: Any, _: Forest) -> Array:
+def _refuse_progress(model: Any) -> None:
     if model.verbose:
-        raise InputError("verbose: the library tells its progress")
+        raise UnsupportedModel("verbose: the library tells its progress")
+
+
+def _check_for_forest(model: Any, rows: Any, _: Forest) -> Array:
+    _refuse_progress(model)
     return _as_checked(model._validate_X_predict(rows))
 
 
@@ -172,7 +176,8 @@ def _add_up_by_columns(_: Any, predictor: Predictor, rows: Array) -> Array:
     return np.asarray(margins.reshape(len(rows), -1), order="F")
 
 
-def _score_lengths(_: Any, predictor: Predictor, rows: Array) -> Array:
+def _score_lengths(model: Any, predictor: Predictor, rows: Array) -> Array:
+    _refuse_progress(model)
     lengths: Array = predictor.predict_margin(rows, _count_threads(None))
     return apply_link("isolation", lengths, predictor.forest.link_scale)
 
@@ -216,25 +221,11 @@ def _tell_inexact(name: str, forest: Forest) -> str | None:
     return None
 
 
-def _refuse_options(model: Any) -> None:
-    """Refuse what changes predictions and is kept with the parameters, or runs elsewhere.
-
-    Raises:
-        UnsupportedModel: an option of that kind.
-    """
-    given = model.get_params() if hasattr(model, "get_params") else {}
-    words = ("predict", "pred_", "raw_score", "contrib", "leaf_index", "shape_check", "gpu", "cuda")
-    for name, value in given.items():
-        text = f"{name}={value}" if isinstance(value, str) else str(name)
-        if any(word in text for word in words) and value not in (None, False):
-            raise UnsupportedModel(f"{name}: may change what is predicted, or where")
-
-
 _BOOSTERS = Family(
     {"predict": _predict, "predict_proba": _predict_chances},
     state_of_booster,
     to_plain_rows,
-    _refuse_options,
+    refuse_options,
     _tell_inexact,
     is_read_at_once=True,
 )

@@ -39,11 +39,14 @@ class Pace:
     def prefers_ours(self, n_rows: int) -> bool:
         """Tell whether compiled code is to be called.
 
-        It is tried for as many rows as the library was timed with, or for more; fewer go through
-        the library once.
+        It is tried for as many rows as the library was timed with. What holds for fewer holds for
+        more until the library was timed, which it is where it was faster for fewer, or for none.
         """
-        size = n_rows.bit_length()
-        if size not in self._theirs:
-            return size > min(self._theirs, default=-1)
-        times = self._ours[size]
-        return len(times) < TRIES or min(times) <= self._theirs[size]
+        return self._prefers_ours(n_rows.bit_length())
+
+    def _prefers_ours(self, size: int) -> bool:
+        if size in self._theirs:
+            times = self._ours[size]
+            return len(times) < TRIES or min(times) <= self._theirs[size]
+        smaller = [known for known in self._theirs if known < size]
+        return bool(smaller) and self._prefers_ours(max(smaller))

@@ -9,6 +9,7 @@ read while it is used, and `build(wait=False)` compiles it in another process.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,10 @@ PATIENCE = 10
 
 @dataclass
 class Rule:
-    """What holds for all estimators, see `patch`."""
+    """What holds for all estimators, see `patch`; `build` compiles a forest."""
 
     after_s: float = 0.5
+    build: Callable[[Forest], Predictor] = lambda forest: api.build(forest, wait=False)
     tally: Tally = field(default_factory=Tally)
 
 
@@ -99,7 +101,7 @@ class Record:
             family.refuse(estimator)
             forest = api.load(estimator)
             if family.state(estimator) == state:  # else it was trained meanwhile
-                self._ready = Ready(state, forest, api.build(forest, wait=False))
+                self._ready = Ready(state, forest, RULE.build(forest))
         except Exception as error:  # of any library, to which its own methods are the answer
             self._refuse(error)
         finally:

@@ -107,12 +107,13 @@ def _run_module(name: str) -> None:
             spec = find_spec(f"{name}.__main__")
     except ModuleNotFoundError:
         spec = None
-    if spec is None or not hasattr(spec.loader, "get_code"):
+    loader: Any = None if spec is None else spec.loader
+    if spec is None or not hasattr(loader, "get_code"):
         print(f"{sys.executable}: No module named {name}", file=sys.stderr)
         raise SystemExit(_FAILED)
     sys.argv[0] = str(spec.origin)
-    code = spec.loader.get_code(spec.name)
-    _execute(code, spec.origin, spec.loader, __spec__=spec, __cached__=spec.cached)
+    code = loader.get_code(spec.name)
+    _execute(code, spec.origin, loader, __spec__=spec, __cached__=spec.cached)
 
 
 def _execute(code: Any, file: str | None, loader: Any, **names: Any) -> None:

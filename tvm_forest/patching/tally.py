@@ -11,6 +11,9 @@ from collections import defaultdict
 
 LOG = logging.getLogger("tvm_forest.patching")
 
+MOST_REASONS = 100
+"""Lines of a summary, about: messages may name numbers, and so be without end."""
+
 
 class Tally:
     """Calls and rows of each class of estimators, by why they were not compiled, or None."""
@@ -29,6 +32,8 @@ class Tally:
         """
         with self._lock:
             is_new = (name, reason) not in self._counts
+            if is_new and reason is not None and len(self._counts) >= MOST_REASONS:
+                reason, is_new = "other reasons", False
             count = self._counts[name, reason]
             count[0] += 1
             count[1] += n_rows
