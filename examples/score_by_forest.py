@@ -14,10 +14,10 @@ import numpy as np
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
-N_ROWS, BATCH = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, 5_000
+N_ROWS, BATCH = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, 10_000
 
 rows, labels = make_classification(20_000, 20, n_informative=10, random_state=0)
-model = RandomForestClassifier(200, max_depth=14, random_state=0, n_jobs=1)
+model = RandomForestClassifier(200, max_depth=10, random_state=0, n_jobs=1)
 model.fit(rows[:10_000], labels[:10_000])
 
 draw, scores, begin = np.random.default_rng(0), hashlib.sha256(), time.perf_counter()
