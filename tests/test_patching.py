@@ -4,10 +4,12 @@ import copy
 import gc
 import logging
 import pickle
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import catboost
@@ -386,3 +388,11 @@ def test_a_table_forgets_what_is_gone_and_asks_for_no_hash() -> None:
     del one
     gc.collect()
     assert table._entries == {}
+
+
+def test_the_page_runs(capsys: Any) -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "sklearn.md"
+    _, block = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    exec(compile(block, str(page), "exec", dont_inherit=True), {})
+    reason = "it has not predicted for long enough to be compiled"
+    assert f"1 calls, 569 rows as they were: {reason}" in capsys.readouterr().out
