@@ -104,7 +104,7 @@ print("equal")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_script_ends_with_what_ran_compiled(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", minversion="1.6")
     (tmp_path / "script.py").write_text(SCORES)
