@@ -404,7 +404,7 @@ def test_scikit_learns_checks_find_in_the_copy_what_they_find_in_the_original(ki
 @pytest.mark.long
 def test_the_page_runs() -> None:
     page = Path(__file__).resolve().parents[1] / "docs" / "sklearn.md"
-    (block,) = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    block, _ = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
     exec(compile(block, str(page), "exec", dont_inherit=True), names)
     assert type(names["fast"]) is type(names["model"])

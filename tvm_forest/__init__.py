@@ -42,6 +42,8 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .forest import Forest as Forest
     from .forest.profile import Profile as Profile
     from .frontends import SUPPORT as SUPPORT
+    from .patching import patch as patch
+    from .patching import unpatch as unpatch
     from .predictor.crossover import Crossover as Crossover
     from .predictor.live.warming import Warmed as Warmed
     from .predictor.live.warming import warm as warm
@@ -68,6 +70,7 @@ _ROOMS = {
     "forest.profile": "Profile",
     "frontends": "SUPPORT",
     "compiler": "compile",
+    "patching": "patch unpatch",
     "predictor.crossover": "Crossover",
     "predictor.live.warming": "Warmed warm",
     "predictor.predictor": "Predictor",

@@ -54,11 +54,23 @@ INTERRUPTED, UNREAD = 130, 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors of the package become one line and exit status 2.
 
-    Status 1 is for a `verify` that has found a difference.
+    Status 1 is for a `verify` that has found a difference. `run` is left by what the program that
+    it runs leaves by.
     """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    place = next((at for at, word in enumerate(words) if word[:1] != "-"), len(words))
+    if words[place : place + 1] == ["run"] and words[place + 1 : place + 2] not in (
+        ["-h"],
+        ["--help"],
+    ):
+        options = make_parser().parse_args(words[: place + 1])
+        if options.verbose:
+            _show_log(logging.INFO if options.verbose == 1 else logging.DEBUG)
+        status: int = import_module("..patching.running", __name__).run(words[place + 1 :])
+        return status
     try:
         try:
-            return _run(arguments)
+            return _run(words)
         finally:
             sys.stdout.flush()  # or Python would at its end, and say that it failed
     except KeyboardInterrupt:
@@ -69,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNREAD
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
     if options.verbose:
         _show_log(logging.INFO if options.verbose == 1 else logging.DEBUG)
@@ -170,6 +182,7 @@ def make_parser() -> argparse.ArgumentParser:
     verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
     _add_target(verify)
 
+    _add_run(commands)
     _add_serve(commands)
     _add_tuning(commands)
     calibrate = commands.add_parser(
@@ -281,6 +294,13 @@ def _add_predict(commands: Any) -> None:
     _add_recompile(predict)
     _add_target(predict, default=None)
     _add_n_jobs(predict)
+
+
+def _add_run(commands: Any) -> None:
+    """Add the command `run`, whose words are read by `patching.running`, for most are not ours."""
+    about = "run a program of Python, unedited, whose fitted forests predict by compiled code"
+    usage = "%(prog)s [-h] [--after-s S] (script.py | -m module) [argument ...]"
+    commands.add_parser("run", help=about, usage=usage, description=about.capitalize())
 
 
 def _add_serve(commands: Any) -> None:

@@ -1,0 +1,254 @@
+"""Kinds of estimators: what each is made of, how it takes rows, and what compiled code gives.
+
+takes: fitted estimators, rows; gives: states, rows that were checked, answers.
+
+No library is imported here. Of scikit-learn those methods are replaced that add up trees, and what
+becomes of the sums remains its own: labels, links, lists for several targets. `predict` of a
+random forest, for one, calls `predict_proba`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError, UnsupportedModel
+from ..forest import Array, apply_link
+from ..forest.rules import LINK_ULPS
+from .boosters import refuse_options, state_of_booster, to_plain_rows
+from .states import digest_arrays
+
+if TYPE_CHECKING:
+    from ..forest import Forest
+    from ..predictor.predictor import Predictor
+
+Answer = Callable[[Any, "Predictor", Array], Any]
+
+
+def _accept(_: Any) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Family:
+    """Estimators that are alike.
+
+    Attributes:
+        answers: what compiled code does for each method that is replaced; given the estimator, a
+            predictor and rows that were checked.
+        state: differs once the estimator may predict otherwise; raises where it cannot tell.
+        rows: returns rows as compiled code takes them, as the library checks them, or raises.
+        refuse: raises for an estimator that is not to be compiled, whatever `load` thinks of it.
+        inexact: tells why the answer of a method would not be equal to the bit.
+        is_read_at_once: the library may not be used while a thread reads the estimator.
+        ignored: arguments by name that change no bit.
+    """
+
+    answers: Mapping[str, Answer]
+    state: Callable[[Any], Any]
+    rows: Callable[[Any, Any, Forest], Array]
+    refuse: Callable[[Any], None] = _accept
+    inexact: Callable[[str, Forest], str | None] = lambda name, forest: None
+    is_read_at_once: bool = False
+    ignored: tuple[str, ...] = ()
+
+    def takes(self, args: Any, kwargs: Any) -> bool:
+        """Tell whether a call gives rows and nothing else that matters."""
+        rest = [name for name in kwargs if name not in self.ignored]
+        return len(args) + len(rest) == 1 and set(rest) <= {"X", "data"}
+
+    def is_in_training(self, estimator: Any) -> bool:
+        """Tell whether the estimator asks itself while it is trained."""
+        return bool(vars(estimator).get("_in_fit", False))
+
+
+# -- scikit-learn -------------------------------------------------------------------------------
+
+
+def _digest_trees(estimators: Iterable[Any]) -> tuple[Any, ...]:
+    """Return what tells fitted trees of `sklearn.tree` from others.
+
+    Raises:
+        UnsupportedModel: a tree is of another class, which may predict in another way.
+    """
+    arrays: list[Array] = []
+    for estimator in estimators:
+        tree = estimator.tree_
+        if type(estimator).__module__ != "sklearn.tree._classes" or "predict" in vars(estimator):
+            raise UnsupportedModel(f"estimators_: {type(estimator).__name__} may predict otherwise")
+        parts = tree.__getstate__()  # views, which no version copies
+        arrays += (parts["nodes"], parts["values"])
+    return digest_arrays(arrays)
+
+
+def _attributes(estimator: Any, names: str) -> bytes:
+    """Return what some attributes hold; those that are missing count as None."""
+    values = vars(estimator)
+    return pickle.dumps([values.get(name) for name in names.split()])
+
+
+def _state_of_forest(model: Any) -> Any:
+    about = _attributes(model, "n_features_in_ n_outputs_ n_classes_")
+    return about, _digest_trees(model.estimators_)
+
+
+def _state_of_boosting(model: Any) -> Any:
+    about = _attributes(model, "n_features_in_ n_trees_per_iteration_ learning_rate init_")
+    shape = model.estimators_.shape
+    return about, shape, type(model._loss), _digest_trees(model.estimators_.ravel())
+
+
+def _state_of_histograms(model: Any) -> Any:
+    if model._preprocessor is not None:
+        raise UnsupportedModel("categorical_features: the library's own encoder reads the rows")
+    stages = [len(stage) for stage in model._predictors]
+    trees = [tree for stage in model._predictors for tree in stage]
+    arrays = [part for tree in trees for part in (tree.nodes, tree.raw_left_cat_bitsets)]
+    about = _attributes(model, "n_features_in_ n_trees_per_iteration_ _baseline_prediction")
+    return about, stages, digest_arrays(arrays)
+
+
+def _state_of_isolation(model: Any) -> Any:
+    about = _attributes(model, "n_features_in_ _max_features _max_samples")
+    arrays = [
+        *model.estimators_features_,
+        *model._decision_path_lengths,
+        *model._average_path_length_per_tree,
+    ]
+    return about, _digest_trees(model.estimators_), digest_arrays(arrays)
+
+
+def _as_checked(rows: Any) -> Array:
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2:
+        raise InputError("rows are sparse")
+    return rows
+
+
+def _refuse_progress(model: Any) -> None:
+    if model.verbose:
+        raise UnsupportedModel("verbose: the library tells its progress")
+
+
+def _check_for_forest(model: Any, rows: Any, _: Forest) -> Array:
+    _refuse_progress(model)
+    return _as_checked(model._validate_X_predict(rows))
+
+
+def _check_for_histograms(model: Any, rows: Any, _: Forest) -> Array:
+    return _as_checked(model._preprocess_X(rows, reset=False))
+
+
+def _are_checked(model: Any, rows: Any, _: Forest) -> Array:
+    """Return rows that the public method has checked before it asked for sums."""
+    return _as_checked(rows)
+
+
+def _count_threads(n_jobs: Any) -> int:
+    """Return how many threads scikit-learn would use."""
+    joblib = import_module("joblib")  # which scikit-learn has imported
+    return int(joblib.effective_n_jobs(n_jobs))
+
+
+def _add_chances(model: Any, predictor: Predictor, rows: Array) -> Any:
+    return predictor.predict_proba(rows, _count_threads(model.n_jobs))
+
+
+def _add_numbers(model: Any, predictor: Predictor, rows: Array) -> Array:
+    return predictor.predict(rows, _count_threads(model.n_jobs))
+
+
+def _find_leaves(model: Any, predictor: Predictor, rows: Array) -> Array:
+    return predictor.apply(rows, _count_threads(model.n_jobs))
+
+
+def _add_up(_: Any, predictor: Predictor, rows: Array) -> Array:
+    margins: Array = predictor.predict_margin(rows, 1)
+    return np.ascontiguousarray(margins.reshape(len(rows), -1))
+
+
+def _add_up_by_columns(_: Any, predictor: Predictor, rows: Array) -> Array:
+    margins: Array = predictor.predict_margin(rows)
+    return np.asarray(margins.reshape(len(rows), -1), order="F")
+
+
+def _score_lengths(model: Any, predictor: Predictor, rows: Array) -> Array:
+    _refuse_progress(model)
+    lengths: Array = predictor.predict_margin(rows, _count_threads(None))
+    return apply_link("isolation", lengths, predictor.forest.link_scale)
+
+
+_CLASSIFIERS = Family(
+    {"predict_proba": _add_chances, "apply": _find_leaves}, _state_of_forest, _check_for_forest
+)
+_REGRESSORS = Family(
+    {"predict": _add_numbers, "apply": _find_leaves}, _state_of_forest, _check_for_forest
+)
+_BOOSTING = Family({"_raw_predict": _add_up}, _state_of_boosting, _are_checked)
+_HISTOGRAMS = Family(
+    {"_raw_predict": _add_up_by_columns},
+    _state_of_histograms,
+    _check_for_histograms,
+    ignored=("n_threads",),
+)
+_ISOLATION = Family({"_score_samples": _score_lengths}, _state_of_isolation, _are_checked)
+
+
+# -- boosters -----------------------------------------------------------------------------------
+
+
+def _threads_of_booster(model: Any) -> int | None:
+    n_jobs = getattr(model, "n_jobs", None)
+    return n_jobs if isinstance(n_jobs, int) and n_jobs >= 1 else None
+
+
+def _predict(model: Any, predictor: Predictor, rows: Array) -> Array:
+    return predictor.predict(rows, _threads_of_booster(model))
+
+
+def _predict_chances(model: Any, predictor: Predictor, rows: Array) -> Any:
+    return predictor.predict_proba(rows, _threads_of_booster(model))
+
+
+def _tell_inexact(name: str, forest: Forest) -> str | None:
+    """Tell why values of a booster differ from its library's: their powers are others."""
+    if LINK_ULPS[forest.link] and not (name == "predict" and forest.gives_labels):
+        return f"{name} may differ in the last places, by the link {forest.link}"
+    return None
+
+
+_BOOSTERS = Family(
+    {"predict": _predict, "predict_proba": _predict_chances},
+    state_of_booster,
+    to_plain_rows,
+    refuse_options,
+    _tell_inexact,
+    is_read_at_once=True,
+)
+
+FAMILIES: Mapping[str, Mapping[str, Family]] = {
+    "sklearn.ensemble": {
+        "RandomForestClassifier": _CLASSIFIERS,
+        "ExtraTreesClassifier": _CLASSIFIERS,
+        "RandomForestRegressor": _REGRESSORS,
+        "ExtraTreesRegressor": _REGRESSORS,
+        "GradientBoostingClassifier": _BOOSTING,
+        "GradientBoostingRegressor": _BOOSTING,
+        "HistGradientBoostingClassifier": _HISTOGRAMS,
+        "HistGradientBoostingRegressor": _HISTOGRAMS,
+        "IsolationForest": _ISOLATION,
+    },
+    "xgboost.sklearn": dict.fromkeys(
+        ("XGBClassifier", "XGBRegressor", "XGBRFClassifier", "XGBRFRegressor", "XGBRanker"),
+        _BOOSTERS,
+    ),
+    "lightgbm.sklearn": dict.fromkeys(("LGBMClassifier", "LGBMRegressor", "LGBMRanker"), _BOOSTERS),
+    "catboost.core": dict.fromkeys(
+        ("CatBoostClassifier", "CatBoostRegressor", "CatBoostRanker"), _BOOSTERS
+    ),
+}
+"""The classes of each module whose methods are replaced."""

@@ -1,0 +1,101 @@
+"""Classes of libraries, whose methods are replaced when the library is imported.
+
+takes: the tables of `families` and `boosters`; gives: nothing; `end` puts all back.
+
+A library that the program does not import is not imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import FunctionType, ModuleType
+from typing import Any
+
+from .boosters import BOOSTERS, list_changers
+from .families import FAMILIES
+from .methods import stand_for
+
+_MISSING = object()
+_replaced: list[tuple[type, str, Any, Any]] = []
+"""Class, name, what was there in the class itself or `_MISSING`, and what stands there now."""
+
+
+class _Watch:
+    """Finds modules as others do, and replaces methods once one of ours has run."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        if name not in FAMILIES:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = None if finder is self or find is None else find(name, path, target)
+            if spec is not None:
+                _replace_after(spec)
+                return spec
+        return None
+
+
+_WATCH = _Watch()
+
+
+def _replace_after(spec: ModuleSpec) -> None:
+    """Let the loader of a module, which is this module's alone, replace methods at its end."""
+    loader: Any = spec.loader
+    if not hasattr(loader, "__dict__") or not hasattr(loader, "exec_module"):
+        return
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module
+        loader.exec_module(module)
+        if _WATCH in sys.meta_path:
+            _replace_in(spec.name)
+
+    loader.exec_module = exec_module
+
+
+def begin() -> None:
+    """Replace the methods of classes that there are, and of those to come."""
+    sys.meta_path.insert(0, _WATCH)
+    for name in FAMILIES:
+        module = sys.modules.get(name)
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            _replace_in(name)
+
+
+def end() -> None:
+    """Put back what was replaced, unless somebody else has replaced it since."""
+    sys.meta_path.remove(_WATCH)
+    while _replaced:
+        cls, name, before, ours = _replaced.pop()
+        if vars(cls).get(name) is not ours:
+            continue
+        if before is _MISSING:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, before)
+
+
+def _replace_in(module_name: str) -> None:
+    """Replace the methods of the classes of a module that was imported."""
+    module, found = sys.modules[module_name], list[tuple[type, str, Any]]()
+    place, names = BOOSTERS.get(module_name, ("", ()))
+    for cls in (getattr(sys.modules.get(place), name, None) for name in names):
+        if isinstance(cls, type):
+            found += [(cls, name, new) for name, new in list_changers(cls).items()]
+    for class_name, family in FAMILIES[module_name].items():
+        cls = getattr(module, class_name, None)
+        if isinstance(cls, type):  # all methods are taken before the first is replaced
+            owns = {name: getattr(cls, name, None) for name in family.answers}
+            found += [
+                (cls, name, stand_for(cls, name, family, own))
+                for name, own in owns.items()
+                if isinstance(own, FunctionType)
+            ]
+    for cls, name, new in found:
+        _replaced.append((cls, name, vars(cls).get(name, _MISSING), new))
+        setattr(cls, name, new)

@@ -1,0 +1,119 @@
+"""What is known of the estimators that have predicted.
+
+takes: estimators; gives: a predictor of what they are now, or why there is none.
+
+Nothing here waits. An estimator is read on a thread, or at once where its library is not safe to be
+read while it is used, and `build(wait=False)` compiles it in another process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .. import api
+from ..errors import ForestError
+from .pace import Pace
+from .states import WeakTable
+from .tally import LOG, Tally
+
+if TYPE_CHECKING:
+    from ..forest import Forest
+    from ..predictor.predictor import Predictor
+    from .families import Family
+
+PATIENCE = 10
+"""How many times as long a refused estimator predicts until it is read again."""
+
+
+@dataclass
+class Rule:
+    """What holds for all estimators, see `patch`; `build` compiles a forest."""
+
+    after_s: float = 0.5
+    build: Callable[[Forest], Predictor] = lambda forest: api.build(forest, wait=False)
+    tally: Tally = field(default_factory=Tally)
+
+
+RULE = Rule()
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A predictor, and the state of the estimator that it was made of."""
+
+    state: Any
+    forest: Forest
+    predictor: Predictor
+
+
+class Record:
+    """What is known of one estimator.
+
+    Attributes:
+        pace: how long its calls took.
+        reason: why its own methods run.
+    """
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self.reason = "it has not predicted for long enough to be compiled"
+        self._ready: Ready | None = None
+        self._reads, self._lock = False, threading.Lock()
+        self._wanted_s = 0.0
+
+    def find(self) -> Ready | None:
+        """Return the predictor if its code is there; what it was made of may have changed since."""
+        ready = self._ready
+        if ready is None or ready.predictor.ready:
+            return ready
+        try:
+            ready.predictor.wait(0)
+        except ForestError as error:
+            self._refuse(error)
+        return None
+
+    def forget(self) -> None:
+        """Begin anew: the estimator is no longer what it was."""
+        self._ready, self.pace, self._wanted_s = None, Pace(), 0.0
+        self.reason = "it has changed since it was compiled"
+
+    def note(self, estimator: Any, family: Family, n_rows: int, seconds: float) -> None:
+        """Note a call of the library's own method, and compile if it pays."""
+        self.pace.note_theirs(n_rows, seconds)
+        if self._ready is not None or self.pace.seconds < max(RULE.after_s, self._wanted_s):
+            return
+        with self._lock:
+            if self._reads or self._ready is not None:
+                return
+            self._reads, self.reason = True, "its code is not there yet"
+        if family.is_read_at_once:
+            self._read(estimator, family)
+        else:
+            name = f"tvm_forest reads {type(estimator).__name__}"
+            threading.Thread(target=self._read, args=(estimator, family), name=name).start()
+
+    def _read(self, estimator: Any, family: Family) -> None:
+        try:
+            state = family.state(estimator)
+            family.refuse(estimator)
+            forest = api.load(estimator)
+            if family.state(estimator) == state:  # else it was trained meanwhile
+                self._ready = Ready(state, forest, RULE.build(forest))
+        except Exception as error:  # of any library, to which its own methods are the answer
+            self._refuse(error)
+        finally:
+            self._reads = False
+
+    def _refuse(self, error: Exception) -> None:
+        """Keep why an estimator is not compiled, and leave it alone for a time."""
+        self._ready = None
+        self._wanted_s = PATIENCE * max(self.pace.seconds, 1.0)
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        self.reason = line if isinstance(error, ForestError) else f"{type(error).__name__}: {line}"
+        LOG.debug("not compiled: %s", self.reason, exc_info=not isinstance(error, ForestError))
+
+
+RECORDS = WeakTable[Record]()

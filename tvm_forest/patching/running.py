@@ -1,0 +1,150 @@
+"""Programs of Python, run as `python` does, with what `patch` does.
+
+takes: the words of a command line; gives: what the program does, its exit status, a summary.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import runpy
+import signal
+import sys
+import types
+from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..errors import ForestError
+from . import AFTER_S, patch
+
+USAGE = "usage: tvm-forest run [--after-s S] (script.py | -m module) [argument ...]"
+_FAILED, _WRONG = 1, 2
+"""Exit statuses of a program that raises, and of a command line that is none."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a program, patched, and let the end of the process print what ran compiled.
+
+    Args:
+        words: options of ours, then a script, or `-m` and a module, then the program's own words.
+
+    Returns:
+        int: the exit status, unless the program has left by one itself.
+
+    Raises:
+        SystemExit: as the program does.
+    """
+    words, after_s = list(words), AFTER_S
+    try:
+        if words[:1] == ["--after-s"]:
+            after_s = float(words[1])
+            del words[:2]
+        is_module = words[:1] == ["-m"]
+        name, *arguments = words[1:] if is_module else words
+        if name[:1] == "-":
+            raise ValueError
+        patched = patch(after_s=after_s)
+    except ForestError as error:
+        print(f"tvm-forest: {error}", file=sys.stderr)
+        return _WRONG
+    except (IndexError, ValueError):
+        print(USAGE, file=sys.stderr)
+        return _WRONG
+    atexit.register(_tell, patched)  # before what the program registers, so after it
+    sys.argv[:] = [name, *arguments]
+    return _guard(lambda: _run_module(name) if is_module else _run_script(name))
+
+
+def _tell(patched: object) -> None:
+    """Print the summary; nobody may listen any more."""
+    try:
+        print(patched, file=sys.stderr, flush=True)
+    except (AttributeError, OSError, ValueError):
+        pass
+
+
+def _guard(program: Callable[[], None]) -> int:
+    """Run a program; what it raises is shown as Python shows it, without calls of ours."""
+    try:
+        program()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        trace = error.__traceback__
+        while trace is not None and _is_before(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        error.__traceback__ = trace
+        sys.excepthook(type(error), error, trace)
+        if isinstance(error, KeyboardInterrupt):
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)  # so that a shell knows
+        return _FAILED
+    return 0
+
+
+def _is_before(file: str) -> bool:
+    """Tell whether a call is one that runs the program, rather than one of it."""
+    return file in (__file__, runpy.__file__) or file.startswith("<frozen ")
+
+
+def _set_first_path(folder: str) -> None:
+    """Let imports look there first, in place of where our own command is."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
+
+
+def _run_module(name: str) -> None:
+    _set_first_path(str(Path.cwd()))
+    try:
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = find_spec(f"{name}.__main__")
+    except ModuleNotFoundError:
+        spec = None
+    loader: Any = None if spec is None else spec.loader
+    if spec is None or not hasattr(loader, "get_code"):
+        print(f"{sys.executable}: No module named {name}", file=sys.stderr)
+        raise SystemExit(_FAILED)
+    sys.argv[0] = str(spec.origin)
+    code = loader.get_code(spec.name)
+    _execute(code, spec.origin, loader, __spec__=spec, __cached__=spec.cached)
+
+
+def _execute(code: Any, file: str | None, loader: Any, **names: Any) -> None:
+    """Run the code of the program as the module `__main__`.
+
+    The module stays when its last line was run: what the program has registered for its end, and
+    its threads, still use it.
+    """
+    module = types.ModuleType("__main__")
+    names = {"__spec__": None, "__cached__": None, "__annotations__": {}, **names}
+    package = getattr(names["__spec__"], "parent", None)
+    names |= {"__file__": file, "__loader__": loader, "__package__": package}
+    vars(module).update(names, __builtins__=builtins)
+    sys.modules["__main__"] = module
+    exec(code, vars(module))
+
+
+def _run_script(name: str) -> None:
+    """Run a file, or a folder or archive that has a `__main__.py`."""
+    path = Path(name)
+    if path.is_dir() or path.suffix in (".zip", ".pyz"):
+        del sys.path[: not getattr(sys.flags, "safe_path", False)]
+        runpy.run_path(name, run_name="__main__")
+        return
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        about = f"can't open file '{Path.cwd() / name}': [Errno {error.errno}]"
+        print(f"{sys.executable}: {about} {error.strerror}", file=sys.stderr)
+        raise SystemExit(_WRONG) from None
+    _set_first_path(str(path.resolve().parent))
+    file = str(Path.cwd() / name)
+    code = compile(source, file, "exec", dont_inherit=True)
+    _execute(code, file, SourceFileLoader("__main__", file))

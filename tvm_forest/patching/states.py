@@ -1,0 +1,124 @@
+"""Whether an object still is what it was when it was compiled.
+
+takes: arrays, objects; gives: numbers that differ if they do.
+
+Trees of scikit-learn may be written to through views that anybody holds, so arrays are told by
+what they hold. Boosters hide their trees behind calls of a library; each method of theirs that may
+change one gives it a new stamp.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from ..forest import Array
+
+Held = TypeVar("Held")
+
+
+class WeakTable(Generic[Held]):
+    """Values by the identity of objects, which are forgotten with them.
+
+    Unlike a WeakKeyDictionary, it asks for no hash: estimators may define what is equal.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[weakref.ref[Any], Held]] = {}
+        self._lock = threading.RLock()  # an object may be collected while the table is written
+
+    def get(self, key: Any) -> Held | None:
+        """Return the value of an object, None if there is none."""
+        entry = self._entries.get(id(key))
+        return entry[1] if entry is not None and entry[0]() is key else None
+
+    def set(self, key: Any, value: Held) -> None:
+        """Keep a value as long as the object lives."""
+        place = id(key)
+
+        def forget(reference: weakref.ref[Any]) -> None:
+            with self._lock:
+                entry = self._entries.get(place)
+                if entry is not None and entry[0] is reference:
+                    del self._entries[place]
+
+        with self._lock:
+            self._entries[place] = (weakref.ref(key, forget), value)
+
+    def find(self, key: Any, make: Callable[[], Held]) -> Held:
+        """Return the value of an object, which is made if there is none."""
+        found = self.get(key)
+        if found is None:
+            with self._lock:
+                found = self.get(key)
+                if found is None:
+                    found = make()
+                    self.set(key, found)
+        return found
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._entries.clear()
+
+
+_STAMPS = WeakTable[int]()
+_NEW = itertools.count()
+
+
+def stamp_of(model: Any) -> int:
+    """Return a number that no other object has, and this one only until it may have changed."""
+    return _STAMPS.find(model, lambda: next(_NEW))
+
+
+def with_new_stamp(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that gives its object a new stamp, before it changes and after it."""
+
+    @functools.wraps(method)
+    def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _STAMPS.set(self, next(_NEW))
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            _STAMPS.set(self, next(_NEW))
+
+    return changed
+
+
+_WEIGHTS = np.zeros(0, np.uint64)
+
+
+def _weights(size: int) -> Array:
+    """Return odd random numbers, at least so many."""
+    global _WEIGHTS
+    if len(_WEIGHTS) < size:
+        drawn = np.random.default_rng(0).integers(0, 2**63, 2 * size, dtype=np.uint64)
+        _WEIGHTS = drawn * np.uint64(2) + np.uint64(1)
+    return _WEIGHTS
+
+
+def digest_arrays(arrays: Iterable[Array]) -> tuple[Any, ...]:
+    """Return what tells arrays from others by their contents, at the speed of memory.
+
+    Each is a sum of its words times odd random numbers. A word that changes always changes it;
+    several may cancel each other by chance, as often as two hashes of 64 bits are equal.
+
+    Raises:
+        TypeError: an array of Python objects.
+    """
+    found: list[Any] = []
+    for array in arrays:
+        if array.dtype.hasobject:
+            raise TypeError("an array of objects")
+        octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        n_words = len(octets) // 8
+        words = octets[: n_words * 8].view(np.uint64)
+        total = int(np.dot(words, _weights(n_words)[:n_words]))
+        found.append((array.shape, total, octets[n_words * 8 :].tobytes()))
+    return tuple(found)
