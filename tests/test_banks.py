@@ -81,6 +81,7 @@ def test_threads_that_code_a_row_each_have_memory_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.cases(1)
 def test_trees_are_copied_out_of_a_copy(padded: bool) -> None:
     model = drawn_forest(30, 4, seed=4)
     sch = tvm_forest.new_schedule(model).represent_as("banked")

@@ -213,6 +213,7 @@ def test_older_cpus_get_code_of_their_own(mcpu: str) -> None:
 @pytest.mark.parametrize(
     ("words", "mcpu"), [(3, None), (3, "haswell"), (6, None), (20, None), (32, None)]
 )
+@pytest.mark.cases(2)
 def test_blocks_of_any_number_of_words_are_exact(words: int, mcpu: str | None) -> None:
     """With columns of few, some and many thresholds, and a list of selections."""
     stumps = [

@@ -173,7 +173,7 @@ def compiled(rule: str, comparison: Any, dtype: str, name: str) -> tuple[Forest,
         pytest.param("scikit-learn", "<=", "float64", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.cases(15)
+@pytest.mark.cases(6)
 def test_every_corner_of_a_rule_is_compiled(
     rule: str, comparison: Any, dtype: str, name: str
 ) -> None:
@@ -198,6 +198,7 @@ def test_a_model_may_ask_for_categories_only(how: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [ranked, sliced])
 @pytest.mark.parametrize("count", [14, 15, 254, 255, 256, 4096])
+@pytest.mark.cases(4)
 def test_every_number_of_categories_is_searched(how: Any, count: int) -> None:
     rng = np.random.default_rng(count)
     sets = [tuple(np.flatnonzero(rng.random(count) < share).tolist()) for share in (0.1, 0.5, 0.9)]

@@ -102,7 +102,7 @@ def test_default_schedules_give_the_bits_of_the_model_there(
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", ["aarch64", "riscv64 with vectors", "wasm32"])
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_every_layout_and_walk_gives_the_bits_of_the_model_there(
     machine: str, name: str, tmp_path: Path
 ) -> None:

@@ -130,6 +130,7 @@ def test_rows_side_by_side_may_begin_anywhere_in_memory(reduce: str | None) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", layouts_of(gpu=True))
+@pytest.mark.cases(2)
 def test_a_model_without_tests_reads_nothing_behind_its_arrays(layout: str) -> None:
     model = odd_forest(3)
     assert model.is_leaf.all()

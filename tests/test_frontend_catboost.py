@@ -140,7 +140,9 @@ SOME_CLASSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SOME_CLASSES)
+@pytest.mark.cases(2)
 def test_classes_may_be_told_and_have_no_rows(case, tmp_path):
     seen, options = SOME_CLASSES[case]
     rows = data()[0]

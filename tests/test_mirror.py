@@ -186,6 +186,7 @@ def test_a_named_schedule_is_printed_as_tvm_runs_it(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(RANDOM_SCHEDULES))
+@pytest.mark.cases(20)
 def test_a_random_schedule_is_printed_as_tvm_runs_it(seed: int) -> None:
     check_mirror(drawn(seed))
 

@@ -17,7 +17,7 @@ NOISE = re.compile(
 )
 """What no reader wants to see: places of one machine, warnings, colours, addresses, progress."""
 MAX_BYTES = 300_000
-SHORT = ("02_layouts",)
+SHORT = ("06_relax",)
 RARE = ("04_search", "05_gpu", "07_deploy", "08_figures")  # a minute each
 """Run in `make test`; the others take longer, and run in `make test-all`."""
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")

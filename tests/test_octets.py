@@ -45,6 +45,7 @@ def full(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("depth", [1, 3, 4, 6, 7, 8])
+@pytest.mark.cases(3)
 def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
     kinds: Any = {
         "dtype": ("float32", "float64")[depth % 2],

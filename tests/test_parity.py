@@ -77,6 +77,7 @@ def test_margins_are_those_of_xgboost(subject: Subject) -> None:
             assert equal_bits(margin, expected[:n_rows])
 
 
+@pytest.mark.cases(7)
 def test_margins_are_those_of_the_reference(subject: Subject) -> None:
     expected = squeezed(subject.forest.predict_reference(subject.rows))
     for n_rows in BATCHES:

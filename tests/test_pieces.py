@@ -47,6 +47,7 @@ def lopsided(depth: int, turns: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 9, 14])
+@pytest.mark.cases(3)
 def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
     kinds: Any = {"comparison": ("<", "<=")[depth % 2]}
     forest = drawn_forest(7 + 5 * depth, depth, seed=depth, **kinds)
@@ -87,6 +88,7 @@ def test_classes_are_walked_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("features", [1, 8, 9, 32, 33, 64, 65, 256])
+@pytest.mark.cases(4)
 def test_rows_of_any_width_are_picked_from(features: int) -> None:
     forest = drawn_forest(30, 7, n_features=features, seed=features)
     check_results(forest, in_pieces(forest), (5,), jobs=(1,))

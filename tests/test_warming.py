@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -106,7 +107,11 @@ def written_bundle(folder: Path) -> Path:
 
 
 def test_a_bundle_returns_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(bundles.VARIABLE, str(written_bundle(tmp_path)))
+    before = os.umask(0)
+    try:
+        monkeypatch.setenv(bundles.VARIABLE, str(written_bundle(tmp_path)))
+    finally:
+        os.umask(before)
     (found,) = bundles.find_bundles(parse_target("llvm"))
     entry = found.read("key")
     assert entry is not None and entry.manifest == {"code": "none"}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import api
 from ..errors import ForestError
+from ..process.locks import make_lock
 from .pace import Pace
 from .states import WeakTable
 from .tally import LOG, Tally
@@ -61,7 +62,7 @@ class Record:
         self.pace = Pace()
         self.reason = "it has not predicted for long enough to be compiled"
         self._ready: Ready | None = None
-        self._reads, self._lock = False, threading.Lock()
+        self._reads, self._lock = False, make_lock()
         self._wanted_s = 0.0
 
     def find(self) -> Ready | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
@@ -19,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ..forest import Array
+from ..process.locks import make_lock
 
 Held = TypeVar("Held")
 
@@ -31,7 +31,7 @@ class WeakTable(Generic[Held]):
 
     def __init__(self) -> None:
         self._entries: dict[int, tuple[weakref.ref[Any], Held]] = {}
-        self._lock = threading.RLock()  # an object may be collected while the table is written
+        self._lock = make_lock()  # an object may be collected while the table is written
 
     def get(self, key: Any) -> Held | None:
         """Return the value of an object, None if there is none."""

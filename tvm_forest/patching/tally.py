@@ -6,8 +6,9 @@ takes: calls; gives: a summary, and a line of the log for each new reason.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import defaultdict
+
+from ..process.locks import make_lock
 
 LOG = logging.getLogger("tvm_forest.patching")
 
@@ -20,7 +21,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def add(self, name: str, reason: str | None, n_rows: int) -> None:
         """Count a call.

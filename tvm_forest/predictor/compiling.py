@@ -38,15 +38,16 @@ from ..runtime.loading import LINKED
 from ..schedule_prims import Schedule
 from ..search.machines import own_file
 from ..target import Target
-from ..targets.bundles import find_bundles, name_kind
 from ..targets.stored_code import describe_machine, find_code_cache, load_kept
 from . import argument_parts
 
 if TYPE_CHECKING:
     from .. import compiler
     from ..search import heuristic, workload
+    from ..targets import bundles
     from . import kept_choices
 else:
+    bundles = import_late("tvm_forest.targets.bundles")
     compiler = import_late("tvm_forest.compiler")
     heuristic = import_late("tvm_forest.search.heuristic")
     kept_choices = import_late("tvm_forest.predictor.kept_choices")
@@ -120,9 +121,9 @@ def find_bundled(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
 
     The model is then built for the class of processors that the bundle is for.
     """
-    bundles = find_bundles(request.target) if are_ours(request) else []
-    found = (_find_of_kinds(replace(request, target=x.target), _Place(x, "")) for x in bundles)
-    return next((known for known in found if known is not None), None)
+    known = bundles.find_bundles(request.target) if are_ours(request) else []
+    found = (_find_of_kinds(replace(request, target=x.target), _Place(x, "")) for x in known)
+    return next((model for model in found if model is not None), None)
 
 
 def list_entries(request: BuildRequest) -> Iterator[tuple[str, Archive]]:
@@ -198,7 +199,9 @@ def _describe_kinds(
     kinds = {x.name: describe_kind(x) for x in laid}
     if in_bundle:
         outputs = str(request.outputs)
-        return {name: name_kind(request.target, outputs, kind) for name, kind in kinds.items()}
+        return {
+            name: bundles.name_kind(request.target, outputs, kind) for name, kind in kinds.items()
+        }
     machine = digest(*_describe_machine_code(request))
     return {name: digest("kind", machine, kind) for name, kind in kinds.items()}
 

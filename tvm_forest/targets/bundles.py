@@ -14,6 +14,7 @@ import io
 import json
 import logging
 import os
+import stat
 import warnings
 import zipfile
 import zlib
@@ -68,7 +69,7 @@ def name_kind(target: Target, outputs: str, kind: str) -> str:
 
 
 def write_bundle(file: Path, target: Target, entries: Iterable[tuple[str, Archive]]) -> None:
-    """Write what `find_bundles` reads, which appears when it is complete.
+    """Write what `find_bundles` reads, which appears when it is complete, and others may not write.
 
     Raises:
         InputError: the file cannot be written.
@@ -80,6 +81,7 @@ def write_bundle(file: Path, target: Target, entries: Iterable[tuple[str, Archiv
         for key, entry in dict(entries).items():
             members.writestr(key, archive.pack(entry))
     archive.write_file(file, data.getvalue(), "warm: argument 'out'")
+    file.chmod(stat.S_IMODE(file.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
 
 
 def find_bundles(target: Target) -> list[Bundle]:
