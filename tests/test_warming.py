@@ -32,12 +32,17 @@ from tvm_forest.target import parse_target
 from tvm_forest.targets import bundles
 
 
+def draw_few(patch: pytest.MonkeyPatch, folder: Path, depth: int, *rounds: int) -> None:
+    """Let `warm` draw full trees of one depth only, for a cache in a folder."""
+    patch.setenv(code_cache.VARIABLE, str(folder / "cache"))
+    patch.setattr(drawn_models, "DEPTHS", (depth,))
+    patch.setattr(drawn_models, "SPLITS", (1.0,))
+    patch.setattr(drawn_models, "ROUNDS", rounds)
+
+
 @pytest.mark.slow
 def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(drawn_models, "DEPTHS", (6,))
-    monkeypatch.setattr(drawn_models, "SPLITS", (1.0,))
-    monkeypatch.setattr(drawn_models, "ROUNDS", (100, 120))
+    draw_few(monkeypatch, tmp_path, 6, 100, 120)
     told = list[tuple[int, int]]()
     first = tvm_forest.warm(full_forest(3, 2), done=lambda *x: told.append(x))
     drawn = drawn_models.list_drawn(canonicalize(full_forest(3, 2)))
@@ -78,10 +83,7 @@ for wait in (True, False):
 def test_a_bundle_builds_models_where_tvm_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(drawn_models, "DEPTHS", (6,))
-    monkeypatch.setattr(drawn_models, "SPLITS", (1.0,))
-    monkeypatch.setattr(drawn_models, "ROUNDS", (100,))
+    draw_few(monkeypatch, tmp_path, 6, 100)
     target, file = {"kind": "llvm", "mcpu": "x86-64-v2"}, tmp_path / "of_v2.kernels"
     tvm_forest.warm(full_forest(3, 2), target, out=file)
     model = drawn_models.Drawn(drawn_models.TreeShape(6), 110, drawn_models.BINS)
@@ -230,10 +232,7 @@ def test_a_folder_that_is_not_used_is_refused_at_once(
 def test_without_an_interpreter_nothing_is_warmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(code_cache.VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(drawn_models, "DEPTHS", (3,))
-    monkeypatch.setattr(drawn_models, "SPLITS", (1.0,))
-    monkeypatch.setattr(drawn_models, "ROUNDS", (100,))
+    draw_few(monkeypatch, tmp_path, 3, 100)
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(BuildError, match="no process can be started"):
         tvm_forest.warm(full_forest(3, 2))

@@ -19,11 +19,8 @@ from types import TracebackType
 
 from ..errors import InputError
 from . import imports, records
+from .records import AFTER_S
 from .tally import Tally
-
-AFTER_S = 0.5
-"""Seconds of predictions of an estimator after which it is compiled, by default: about what
-compiling takes, which another process does meanwhile."""
 
 
 class Patched:

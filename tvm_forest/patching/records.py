@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ..predictor.predictor import Predictor
     from .families import Family
 
+AFTER_S = 0.5
+"""Seconds of predictions of an estimator after which it is compiled, by default: about what
+compiling takes, which another process does meanwhile."""
+
 PATIENCE = 10
 """How many times as long a refused estimator predicts until it is read again."""
 
@@ -33,7 +37,7 @@ PATIENCE = 10
 class Rule:
     """What holds for all estimators, see `patch`; `build` compiles a forest."""
 
-    after_s: float = 0.5
+    after_s: float = AFTER_S
     build: Callable[[Forest], Predictor] = lambda forest: api.build(forest, wait=False)
     tally: Tally = field(default_factory=Tally)
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ForestError
-from . import AFTER_S, patch
+from . import patch
+from .records import AFTER_S
 
 USAGE = "usage: tvm-forest run [--after-s S] (script.py | -m module) [argument ...]"
 _FAILED, _WRONG = 1, 2
