@@ -145,7 +145,7 @@ def words_of(point: Point) -> str:
     """Say what a point is in a few words."""
     tiles = f" in tiles of {point.tile}" if point.tile > 1 else ""
     block = f", blocks of {point.block}" if point.block else ""
-    hops = {"loop": "", "depth": ", straight", "peel": ", peeled"}[point.hops]
+    hops = {"loop": "", "peel": ", peeled"}[point.hops]
     cache = f", {point.cache}" if point.cache else ""
     return f"{point.layout}{tiles}{block}, {point.order} {point.walks}{hops}{cache}"
 

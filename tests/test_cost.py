@@ -62,17 +62,15 @@ def hops(forest: Any, together: int, levels: float = 1.0) -> float:
     return Workload.of(forest, Target()).count_hops(together, levels)
 
 
-def unasked(forest: Any, deepest: bool, levels: float = 1.0) -> float:
-    return Workload.of(forest, Target()).count_unasked_hops(levels, deepest)
+def unasked(forest: Any, levels: float = 1.0) -> float:
+    return Workload.of(forest, Target()).count_unasked_hops(levels)
 
 
 def test_all_walks_through_complete_trees_are_equally_long() -> None:
     forest = full_forest(7, 4)
-    assert (
-        hops(forest, 1) == hops(forest, 8) == unasked(forest, False) == unasked(forest, True) == 28
-    )
+    assert hops(forest, 1) == hops(forest, 8) == unasked(forest) == 28
     assert hops(forest, 8, levels=2.0) == 14
-    assert hops(forest, 8, levels=3.0) == unasked(forest, False, levels=3.0) == 14
+    assert hops(forest, 8, levels=3.0) == unasked(forest, levels=3.0) == 14
 
 
 @pytest.mark.parametrize("depth", [20, 41, 83])
@@ -91,13 +89,13 @@ def test_walks_together_end_with_the_last() -> None:
     assert hops(forest, 1) == pytest.approx(depths.mean())
     most = np.random.default_rng(0).choice(depths, (100_000, 4)).max(axis=1).mean()
     assert hops(forest, 4) == pytest.approx(most, rel=0.01)
-    assert unasked(forest, False) == 24
+    assert unasked(forest) == 24
 
 
-def test_straight_lines_go_on_to_the_depth_of_the_deepest_tree() -> None:
+def test_walks_that_do_not_ask_go_on_to_the_depth_of_each_tree() -> None:
     forest = forest_of([chain(depth) for depth in (2, 5, 1, 3, 4)])
-    assert [unasked(forest, deepest) for deepest in (False, True)] == [15, 25]
-    assert [unasked(forest, deepest, levels=3.0) for deepest in (False, True)] == [7, 10]
+    assert unasked(forest) == 15
+    assert unasked(forest, levels=3.0) == 7
 
 
 def test_a_cache_that_holds_nothing_misses_every_node_and_a_large_one_none() -> None:
@@ -212,7 +210,6 @@ def test_times_of_operations_add_up_part_by_part() -> None:
     parts = price_parts(point, work, 64, known)
     assert {k: x for k, x in parts.items() if x} == {"call": 1.0, "walk": 75.0, "leaf": 30.0}
     assert price(point, work, 64, known) == 106.0
-    assert price(point._replace(hops="depth"), work, 64, known) == 91.0
     assert price(point, work, 512, known) == price(point, work, 64, known)  # by a longer way
 
 

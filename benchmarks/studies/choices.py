@@ -90,7 +90,7 @@ def _search(name: str, batch: int, limits: dict[str, Any], chosen: Namespace) ->
 def describe(point: Point) -> dict[str, str]:
     """Return the choices of a point in words."""
     together = str(point.walks) if isinstance(point.walks, str) else f"{point.walks} {point.order}"
-    hops = {"loop": "a loop", "depth": "all unrolled", "peel": "first ones peeled"}[point.hops]
+    hops = {"loop": "a loop", "peel": "first ones peeled"}[point.hops]
     return {
         "layout": point.layout,
         "nodes of a tile": str(point.tile),

@@ -24,7 +24,6 @@ from .cost import price, price_parts, price_spaces
 from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
 from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .space import (
-    MAX_STRAIGHT_HOPS,
     SHARED_BATCH,
     Choice,
     Point,
@@ -77,8 +76,7 @@ def write_points(work: Workload, points: Iterable[Point]) -> list[Schedule]:
     layouts, tiled = fitting_layouts(work), not is_too_large_for_tiles(work)
     written = list[Schedule]()
     for point in points:
-        straight = point.hops != "depth" or work.deepest <= MAX_STRAIGHT_HOPS
-        if point.layout in layouts and (tiled or point.tile == 1) and straight:
+        if point.layout in layouts and (tiled or point.tile == 1):
             with suppress(ScheduleError):  # what a space leaves out
                 written.append(write_schedule(ProblemSize.of(work), point))
     return written
@@ -179,6 +177,6 @@ def _name(point: Point) -> Iterator[str]:
     is_count = type(point.walks) is int
     yield f"by {point.walks} {point.order} together" if is_count else f"by {point.walks}"
     if is_count:
-        yield {"loop": "in a loop", "depth": "straight", "peel": "peeled"}[point.hops]
+        yield {"loop": "in a loop", "peel": "peeled"}[point.hops]
     if point.cache:
         yield "fetched ahead"

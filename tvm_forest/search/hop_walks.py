@@ -155,7 +155,7 @@ def _count_hops(work: Workload, hops: str, together: int, levels: float) -> floa
     """Return the hops of a row through all trees."""
     if hops == "peel":
         return work.count_hops(together, levels)
-    return work.count_unasked_hops(float(int(levels)), hops == "depth")
+    return work.count_unasked_hops(float(int(levels)))
 
 
 def _name_loads(point: Point) -> str:

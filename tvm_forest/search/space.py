@@ -35,9 +35,6 @@ TILES = (1, 4, 8)
 ONE_ROW_LAYOUT = TRANSPOSED
 """What is tried for single rows only."""
 
-MAX_STRAIGHT_HOPS = 16
-"""Hops of a straight line: deeper trees are lopsided, and most of the line would be in vain."""
-
 VECTORS = SIMDIZED | SIMDIZED_TREES
 """Layouts whose trees are walked by vectors only, and how `simdize` calls it."""
 
@@ -70,7 +67,8 @@ class Point(NamedTuple):
         order: what the innermost loop runs over, "trees" or "rows".
         walks: walks that advance together, or "gather", "permute", "bits", "octets" or
             "pieces" for vectors.
-        hops: "loop", "depth" for straight lines, or "peel".
+        hops: "loop" or "peel". Straight lines are left to `unroll_walk`: a loop is as fast and
+            takes a third of the time to compile, since its code holds one hop and not all of them.
         cache: "stream" if the next tree is fetched as a whole, else "".
         parallel: whether blocks of rows, or rows, run on all cores.
     """
@@ -92,7 +90,6 @@ class SpaceKey(NamedTuple):
         layouts: that hold the model, sorted.
         batch: rows of a call.
         large: whether tiles would take too long to build.
-        straight: whether walks of nodes may go in straight lines.
         small_trees: whether there is no need to fetch trees ahead.
         shared: whether blocks run on all cores.
     """
@@ -100,7 +97,6 @@ class SpaceKey(NamedTuple):
     layouts: tuple[str, ...]
     batch: int
     large: bool
-    straight: bool
     small_trees: bool
     shared: bool
 
@@ -127,9 +123,7 @@ class SpaceKey(NamedTuple):
 
     def modes(self, tile: int, layout: str, block: int) -> Iterator[tuple[str, str]]:
         """Yield how hops are counted, and whether trees are fetched ahead."""
-        hops = ["loop"]
-        if layout not in VECTORS:
-            hops += ["depth", "peel"] if tile > 1 or self.straight else ["peel"]
+        hops = ["loop"] if layout in VECTORS else ["loop", "peel"]
         fetched = block and layout in FETCHED and not self.small_trees
         yield from ((x, cache) for x in hops for cache in (["", "stream"] if fetched else [""]))
 
@@ -194,7 +188,6 @@ class Space:
             layouts,
             self.batch,
             is_too_large_for_tiles(self.facts),
-            self.facts.deepest <= MAX_STRAIGHT_HOPS,
             self.facts.has_small_trees,
             self.threads and self.batch >= SHARED_BATCH,
         )
@@ -266,9 +259,7 @@ def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
     else:
         sch = make_lanes(sch)
         leaf = sch.leaves()[0].name
-    if point.hops == "depth":
-        sch = sch.unroll_walk(leaf, "depth")
-    elif point.hops == "peel":
+    if point.hops == "peel":
         sch = peel(sch, problem.shallowest, leaf)
     sch = sch.cache("tree", point.cache) if point.cache else sch
     outer = sch.nest.children[0]

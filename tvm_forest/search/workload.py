@@ -191,13 +191,12 @@ class Workload:
         """Return float64 (D,), in how many trees some of the walks go on after so many hops."""
         return (1 - self._ended**together).sum(axis=0)
 
-    def count_unasked_hops(self, levels: float, deepest: bool) -> float:
-        """Return the hops of a row, if walks go on to the depth of each tree, or of the `deepest`.
+    def count_unasked_hops(self, levels: float) -> float:
+        """Return the hops of a row, if walks go on to the depth of each tree.
 
         There are more beside a deeper tree, but a walk at its leaf waits for no load.
         """
-        depth = np.ceil(self.forest.depths / levels)
-        return float(depth.max() * len(depth) if deepest else depth.sum())
+        return float(np.ceil(self.forest.depths / levels).sum())
 
     def count_far_nodes(self, capacity: int, rows: Any, node_bytes: Any, near: Any) -> Array:
         """Return the nodes that a row meets which a cache does not hold.

@@ -93,8 +93,6 @@ def _list_walks(target: Target) -> Iterator[Cell]:
         for layout, tile in untiled:
             lanes = walk_point(layout, tile, "rows", "gather")
             yield from _spread(SMALL, (lanes._replace(block=x) for x in (LEAST_LANES, BLOCK)))
-    for (layout, tile), order in itertools.product(((WORD_NODES, 1), (ANY_FOREST, 8)), WAYS):
-        yield Cell(SMALL, walk_point(layout, tile, order, 8)._replace(hops="depth"))
 
 
 def _list_far_walks() -> Iterator[Cell]:
