@@ -21,7 +21,7 @@ from forests import drawn_forest
 from tvm_forest import Forest, InputError, UnsupportedModel
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.ordering import take_rounds
-from tvm_forest.predictor import rounds as ranges
+from tvm_forest.predictor.parts import rounds as ranges
 
 FOREST = drawn_forest(12, 4)
 OF_XGBOOST = {**models.MODELS, **xgboost_models.KINDS}

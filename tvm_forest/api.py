@@ -66,7 +66,7 @@ def load(model: Any) -> Forest:
             (text), CatBoost (JSON, cbm), ONNX or treelite, its content (bytes, text), or an open
             file; a Booster of XGBoost or LightGBM, an `onnx.ModelProto`, a `treelite.Model`; a
             fitted estimator of XGBoost, LightGBM, CatBoost or scikit-learn; a model of YDF, or its
-            folder; or a Forest. A text that is the name of a file is a path.
+            folder; a Forest; or a list of models of the same columns (docs/many_models.md).
 
     Returns:
         Forest: all that decides the bits of a prediction.

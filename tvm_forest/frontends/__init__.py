@@ -15,7 +15,7 @@ import functools
 import gc
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +29,12 @@ from .refusals import as_line, damaged, name_in_errors
 from .support import Support
 
 if TYPE_CHECKING:
+    from ..forest.rewrites import stacking
     from . import catboost, lightgbm, onnx, sklearn, treelite, xgboost, ydf
 
     SUPPORT: tuple[Support, ...]
 else:  # whoever finds the forest of a file in the cache reads none
+    stacking = import_late("tvm_forest.forest.rewrites.stacking")
     catboost = import_late("tvm_forest.frontends.catboost")
     lightgbm = import_late("tvm_forest.frontends.lightgbm")
     onnx = import_late("tvm_forest.frontends.onnx")
@@ -92,7 +94,8 @@ def load(model: Any) -> Forest:
             treelite gives it; or a `Forest`, which is returned as it is. A file is taken as the
             `Booster` that it holds, one of CatBoost as the estimator that fits its loss. In place
             of a path, the content of a file as bytes or text, or what can be read; a text that is
-            the name of a file or folder is a path.
+            the name of a file or folder is a path. A list of these is one forest with an output for
+            each of them, see `forest.rewrites.stacking`.
 
     Raises:
         ModelFormatError: the file is missing, truncated, damaged or no model.
@@ -100,12 +103,21 @@ def load(model: Any) -> Forest:
     """
     if isinstance(model, Forest):
         return model
+    if isinstance(model, list | tuple):
+        return _load_several(model)
     forest = _load_any(model)
     if LOG.isEnabledFor(logging.INFO):
         deepest = forest.depths.max(initial=0)
         about = "%s: %d trees, at most %d deep, of %d columns"
         LOG.info(about, forest.source, forest.n_trees, deepest, forest.row_width)
     return forest
+
+
+def _load_several(models: Sequence[Any]) -> Forest:
+    """Load a list of models as one forest, which has an output for each."""
+    if not models:
+        raise ModelFormatError("load: the list of models is empty; give one model or more")
+    return stacking.stack_forests([load(model) for model in models])
 
 
 def _load_any(model: Any) -> Forest:

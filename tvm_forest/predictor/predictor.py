@@ -16,7 +16,6 @@ import numpy as np
 
 from ..errors import BuildError, UnsupportedModel
 from ..forest import Array, choose_labels
-from ..inputs.checks import is_copied
 from ..late import import_late
 from ..laying_out import Compiled
 from ..laying_out.request import BuildRequest
@@ -30,7 +29,8 @@ from .contributions import ContributionMethods
 from .few_rows.small_batches import MARGIN, VALUE, SmallBatches, squeeze
 from .functions import Functions
 from .live import LiveMethods
-from .rounds import RoundCache, columns_of_rounds, read_range
+from .parts import PartMethods
+from .parts.rounds import RoundCache
 from .source_calls import PROBABILITIES, predict_as_source
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
 
 
-class Predictor(ContributionMethods, ClassMethods, LiveMethods):
+class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
     Attributes:
@@ -154,38 +154,15 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         """Say how to pickle and copy a predictor."""
         return saving.from_bytes, (saving.to_bytes(self._present or self),)
 
-    def rounds(self, begin: int = 0, end: int = 0) -> Predictor:
-        """Return the predictor of the rounds `begin` to `end - 1`; the base score stays.
-
-        A round of XGBoost holds all its parallel trees and classes, a round of LightGBM one tree of
-        each class. Other models have no rounds by name: theirs are one tree of each class, too.
-        Sums are divided by the trees of the range where the model averages.
-
-        Nothing is compiled anew: the first call for a range copies the arrays of the model, in
-        which the trees of other rounds add nothing. Only models that average, or whose leaf vectors
-        are numbered, are compiled for each range. A range that ends behind the best round of a
-        model that stopped early compiles the model with all of its rounds once. The latest
-        `rounds.MAX_PARTS` are kept, and not saved.
-
-        Args:
-            begin: first round.
-            end: the one after the last; 0 for the end of the model.
-
-        Returns:
-            Predictor: this one if the range is the whole model.
-
-        Raises:
-            InputError: the range is beyond the model, or lies behind the best round of a saved
-                predictor.
-            UnsupportedModel: isolation forests, whose scores are of all trees.
-        """
-        now = self._present or self
-        part = now._rounds.find(now, begin, end)
-        return self if part is now else part
-
     @is_waited_for
     def predict(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: Range = None,
+        *,
+        which: Any = None,
+        **as_source: Any,
     ) -> Array:
         """Predict what the source object's `predict` returns.
 
@@ -195,6 +172,8 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
             iteration_range: (begin, end), use the rounds `begin` to `end - 1` only; None and (0, 0)
                 for all. An end of 0 is the model's, and to estimators of XGBoost it means all,
                 whatever `begin`. See `rounds` for what that costs.
+            which: (R,) whole numbers, the output to compute for each row, such as the model of a
+                list that it is for; None for all outputs. On one thread.
             as_source: arguments that `predict` has in the library of the model, with the meaning
                 that they have there. XGBoost: output_margin, pred_leaf, pred_contribs,
                 pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
@@ -204,7 +183,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
 
         Returns:
             (R,) or (R, C), values, probabilities, or labels where the source object gives labels;
-            of a model of several targets, a label for each.
+            of a model of several targets, a label for each. (R,) with `which`.
 
         Raises:
             InputError: rows, n_jobs or another argument of the wrong kind, or one that the library
@@ -213,6 +192,10 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         if as_source:
             now = self._present or self
             return predict_as_source(now, rows, n_jobs, iteration_range, as_source)
+        if which is not None:
+            return (
+                (self._present or self)._part(iteration_range)._one_of_several.predict(rows, which)
+            )
         if iteration_range is None and not self._gives_labels:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
@@ -375,25 +358,6 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         places = whole._columns_of(iteration_range)
         in_order = np.array_equal(places.ravel(), np.arange(leaves.shape[1]))
         return leaves.reshape(len(leaves), *places.shape) if in_order else leaves[:, places]
-
-    def _columns_of(self, iteration_range: Any) -> Array:
-        """Return the rows of `columns` for the trees of a range of rounds."""
-        return columns_of_rounds(self, *read_range(self.forest, iteration_range))
-
-    def _reach(self, iteration_range: Any) -> Predictor:
-        """Return the predictor that has the rounds of a range, which may be behind the best one."""
-        return self._rounds.reach(self, read_range(self.forest, iteration_range)[1])
-
-    def _for_rows(self, rows: Any) -> Predictor:
-        """Return the predictor of rows of such a kind, see `Forest.for_copied_rows`."""
-        if self.forest.copied_value is None or not is_copied(rows):
-            return self
-        return self._rounds.find_other(self, "for_copied_rows")
-
-    def _part(self, iteration_range: Any) -> Predictor:
-        """Return the predictor of a range of rounds."""
-        span = read_range(self.forest, iteration_range)
-        return self if span == (0, 0) else self.rounds(*span)
 
     def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, places), what the leaf in each place `round * C + class` says."""

@@ -14,7 +14,8 @@ from ...forest import Forest, unseen
 from ...forest.model import SIGNED
 from ...forest.rewrites.canonical_form import canonicalize
 from ...frontends import load
-from .. import building, rounds
+from .. import building
+from ..parts import rounds
 from ..predictor import Predictor
 
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError, UnsupportedModel
-from ..forest import Array, Forest
-from ..forest.rewrites.ordering import count_rounds, find_rounds, silence_rounds, take_rounds
-from ..late import import_late
-from ..laying_out import Compiled, LaidOut, lay_out
-from ..laying_out.request import BuildRequest
-from ..process.locks import make_lock
+from ...errors import InputError, UnsupportedModel
+from ...forest import Array, Forest
+from ...forest.rewrites.ordering import count_rounds, find_rounds, silence_rounds, take_rounds
+from ...late import import_late
+from ...laying_out import Compiled, LaidOut, lay_out
+from ...laying_out.request import BuildRequest
+from ...process.locks import make_lock
 
 if TYPE_CHECKING:
-    from . import building
-    from .predictor import Predictor
+    from .. import building
+    from ..predictor import Predictor
 else:
     building = import_late("tvm_forest.predictor.building")  # which imports who owns a RoundCache
 

@@ -1,0 +1,199 @@
+"""One of several models for each row: rows are grouped by model, and each group is predicted alone.
+
+takes: Functions of a forest of several outputs, rows, the number of an output for each; gives: the
+values of these outputs.
+
+    which = [2 0 2 1]    -->    row 1 by output 0, row 3 by output 1, rows 0 and 2 by output 2
+
+One function serves all outputs. Trees lie output by output, and the function gets the place of the
+first tree and the number of trees: the model is data.
+
+    trees         a b c | d e | f g h i         of the outputs 0, 1, 2
+    of output 1         ^ 2 trees from here
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError, UnsupportedModel
+from ...forest import Array, Forest, choose_labels
+from ...forest.rewrites.ordering import take_trees
+from ...gpu_runtime import ModelArray
+from ...inputs import to_rows, writable_view
+from ...laying_out import LaidFunction, lay_out
+from ...laying_out.request import BuildRequest
+from ...layouts import ANY_FOREST, WORD_NODES
+from ...process.ending import is_waited_for
+from ...runtime.results import SIZES, SUMS, link_arrays
+from ...schedule import Schedule
+from ...schedule_prims.batches import name_functions
+from ...search.layout_fit import fitting_layouts
+from ...search.workload import Workload
+from ...target import Target
+from ..compiling import compile_or_load
+from ..few_rows.small_batches import squeeze
+from ..functions import AddressTable, Functions
+
+PER_TREE = ("offset", "root", "depth")
+"""Arrays of the layouts `WORD_NODES` and `ANY_FOREST` with an entry for each tree."""
+
+WALKS = 16
+"""Walks that advance together: of trees of one row, or of rows in one tree."""
+
+MANY_ROWS = 8
+"""Rows of a group from which rows advance together, and not trees."""
+
+_OF_A_ROW = ("softmax", "sorted", "variance")
+"""How the links end that make a value of all margins of a row."""
+
+
+class OneOfSeveral:
+    """Predictions by one output for each row.
+
+    Attributes:
+        forest: of one output, with the trees of all outputs.
+        n_outputs: how many there are to choose from.
+    """
+
+    def __init__(self, functions: Functions) -> None:
+        """Compile the function, or find it in the cache.
+
+        Raises:
+            UnsupportedModel: the outputs cannot be computed one by one, or are for a GPU.
+        """
+        several = functions.forest
+        _check(functions.request)
+        self.n_outputs = several.n_outputs
+        self.forest, first = _put_in_a_line(several)
+        plan = BuildRequest.of(self.forest, _make_schedules(self.forest), functions.target)
+        self._functions = Functions(*compile_or_load(plan))
+        places = [slice(*ends) for ends in pairwise(first)]
+        ends = {
+            "base": functions.to_tensor(several.base_score.astype(several.base_dtype)).array,
+            SIZES: functions.to_tensor(np.diff(first).astype(np.int64)).array,
+        }
+        laid = {x.name: x for x in lay_out(plan).functions if isinstance(x, LaidFunction)}
+        self._tables = dict[int, list[AddressTable]]()
+        for smallest, name in name_functions(plan.schedules).items():
+            names = [*laid[name].packed.read_by(SUMS), "base", *link_arrays(several), SIZES]
+            tensors = self._functions.arguments[name]
+            arrays = {k: x.array for k, x in zip(names, tensors, strict=True)} | ends
+            self._tables[smallest] = [
+                AddressTable([ModelArray(x) for x in _take_output(arrays, output, trees)])
+                for output, trees in enumerate(places)
+            ]
+
+    @is_waited_for
+    def predict(self, rows: Any, which: Any) -> Array:
+        """Return what the output of the number `which` of each row says, (R,).
+
+        Raises:
+            InputError: rows of the wrong kind, or `which` is not a number of an output for each.
+        """
+        functions, array = self._functions, to_rows(rows, self.forest)
+        wanted = _read_numbers(which, len(array), self.n_outputs)
+        order = np.argsort(wanted, kind="stable")
+        array, counts = writable_view(array[order]), np.bincount(wanted, minlength=self.n_outputs)
+        results, begin = functions.new_results(len(array)), 0
+        for output in counts.nonzero()[0].tolist():
+            end = begin + int(counts[output])
+            function = functions.for_batch(end - begin)
+            part = functions.prepare_rows(function, array[begin:end])
+            table = self._tables[MANY_ROWS if end - begin >= MANY_ROWS else 1][output]
+            function.serial(part, table, *(x[begin:end] for x in results))
+            begin = end
+        margin, value = results[functions.margin_place], results[-1]
+        gives_labels = self.forest.gives_labels
+        chosen = choose_labels(self.forest, margin, value) if gives_labels else squeeze(value)
+        found = np.empty_like(chosen)
+        found[order] = chosen
+        return found
+
+
+def _check(request: BuildRequest) -> None:
+    """Refuse a forest whose outputs cannot be computed one by one.
+
+    Raises:
+        UnsupportedModel: as said.
+    """
+    forest = request.forest
+    if forest.n_outputs == 1:
+        reason = "it has one output"
+    elif forest.has_vectors:
+        reason = "its leaves hold values for all outputs"
+    elif forest.link.endswith(_OF_A_ROW) or forest.class_rule not in ("none", "half", "cut"):
+        reason = f"its values are made of all margins of a row ({forest.link})"
+    elif forest.aggregate == "average":
+        reason = "it averages, and the numbers of trees are in its code"
+    elif request.target.on_gpu:
+        reason = f"it is for a GPU ({request.target.kind})"
+    else:
+        return
+    raise UnsupportedModel(
+        f"predict: argument 'which': '{forest.source}' cannot choose an output for each row, since "
+        f"{reason}; use predict(rows), which gives all outputs"
+    )
+
+
+def _put_in_a_line(forest: Forest) -> tuple[Forest, list[int]]:
+    """Return the forest of one output with all trees, output by output.
+
+    Returns:
+        The forest, and where the trees of each output begin, and the last ones end.
+    """
+    known = np.flatnonzero(forest.tree_id >= 0)
+    order = known[np.lexsort((forest.tree_id[known], forest.tree_class[known]))]
+    first = np.searchsorted(forest.tree_class[order], np.arange(forest.n_outputs + 1)).tolist()
+    line = replace(
+        take_trees(forest, order),
+        tree_class=np.zeros(len(order), np.int32),
+        tree_id=np.arange(len(order), dtype=np.int32),
+        tree_round=None,
+        n_rounds=len(order),
+        base_score=forest.base_score[:1],
+        targets=(),
+    )
+    return line, first
+
+
+def _make_schedules(forest: Forest) -> dict[int, Schedule]:
+    """Return how groups of a row, and of many, are predicted: hop by hop, which fits any number."""
+    work = Workload.of(forest, Target())
+    layout = WORD_NODES if WORD_NODES in fitting_layouts(work) else ANY_FOREST
+    start = work.start.represent_as(layout)
+    by_rows = start.reorder("tree", "batch").interleave("batch", WALKS)
+    return {1: start.interleave("tree", WALKS), MANY_ROWS: by_rows}
+
+
+def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Array]:
+    """Return the arrays as the function shall see them for one output, in their order."""
+    parts = dict.fromkeys(PER_TREE, trees) | dict.fromkeys(
+        ("base", SIZES), slice(output, output + 1)
+    )
+    return [array[parts[name]] if name in parts else array for name, array in arrays.items()]
+
+
+def _read_numbers(which: Any, n_rows: int, n_outputs: int) -> Array:
+    """Return numbers of outputs, int64 (R,).
+
+    Raises:
+        InputError: they are no such numbers, or not as many as rows.
+    """
+    numbers = np.asarray(which)
+    if numbers.dtype.kind not in "iu" or numbers.shape != (n_rows,):
+        raise InputError(
+            f"predict: argument 'which': expected {n_rows} whole numbers, one for each row, got "
+            f"an array of {numbers.dtype} of shape {numbers.shape}"
+        )
+    if n_rows and not (0 <= numbers.min() and numbers.max() < n_outputs):
+        row = int(np.argmax((numbers < 0) | (numbers >= n_outputs)))
+        raise InputError(
+            f"predict: argument 'which': row {row} asks for number {numbers[row]}; the outputs "
+            f"have the numbers 0 to {n_outputs - 1}"
+        )
+    return numbers.astype(np.int64)
