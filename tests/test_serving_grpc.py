@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,11 +31,14 @@ from tritonclient.utils import triton_to_np_dtype
 
 import tvm_forest
 from forests import drawn_forest
-from served import build, get, serve
+from served import build, get, infer, serve
 from served_grpc import client_of, refusal, serving
 from tvm_forest.archive import replace_file
+from tvm_forest.cli import main
+from tvm_forest.errors import InputError
 from tvm_forest.probe_rows import hard_rows
-from tvm_forest.serving import Settings, make_application, messages, service
+from tvm_forest.process.ending import ENDING
+from tvm_forest.serving import Settings, check_packages, make_application, messages, service
 from tvm_forest.serving.models import OUTPUTS
 from tvm_forest.serving.repository import Named, Source
 from tvm_forest.serving.tensors import DATATYPES, DTYPES
@@ -228,8 +235,6 @@ def test_bf16_is_the_upper_half_of_float32_and_no_json(ports: Any, predictor: An
 
 
 def infer_json(predictor: Any, *bodies: Any) -> Any:
-    from served import infer
-
     return infer(serve(predictor), *(json.dumps(body).encode() for body in bodies))
 
 
@@ -493,3 +498,77 @@ def test_each_answer_is_of_one_model_while_eight_clients_ask_and_models_are_swap
             thread.join(60)
             assert not thread.is_alive()
     assert all(sum(count[:2]) > 0 for count in counts)
+
+
+def start_with_grpc(folder: Path, *arguments: str) -> tuple[Any, int, int]:
+    """Start a process that serves both, and return it with the ports of HTTP and gRPC."""
+    command = [sys.executable, "-m", "tvm_forest.cli", "serve", str(folder / "m.tvmf")]
+    command += ["--port", "0", "--grpc-port", "0", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = process.stdout.readline()
+    found = re.search(r"://127.0.0.1:(\d+); gRPC at 127.0.0.1:(\d+);", line)
+    assert found, line
+    return process, int(found[1]), int(found[2])
+
+
+def test_a_process_serves_both_behind_tls_logs_all_and_answers_what_has_come_when_it_ends(
+    tmp_path: Path, predictor: Any
+) -> None:
+    predictor.save(tmp_path / "m.tvmf")
+    chain, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+        + ["-addext", "subjectAltName=DNS:localhost", "-out", chain, "-keyout", key],
+        check=True,
+        capture_output=True,
+    )
+    tls, slowly = ["--tls", str(chain), str(key)], ["--max-delay-ms", "1500"]
+    process, _, port = start_with_grpc(tmp_path, *tls, *slowly, "--access-log")
+    found = list[Any]()
+    ended = threading.Event()
+
+    def note(result: Any, error: Any) -> None:
+        found.append(result.as_numpy("predict") if error is None else error)
+        ended.set()
+
+    client = tritonclient.grpc.InferenceServerClient(
+        f"localhost:{port}", ssl=True, root_certificates=str(chain)
+    )
+    assert client.is_server_ready()
+    client.async_infer("m", [tensor(tritonclient.grpc, "rows", ROW)], note)
+    client.is_model_ready("m")  # comes after it, so the server has both
+    process.terminate()
+    assert ended.wait(60) and process.wait(60) == 0
+    assert np.array_equal(found[0], predictor.predict(ROW))
+    lines = process.stderr.read().splitlines()
+    for method in ("ServerReady", "ModelInfer", "ModelReady"):
+        (line,) = (x for x in lines if f"/{method} " in x)
+        assert line.split(f"/{method} ")[1].startswith("200 ")
+
+
+@pytest.fixture
+def kept_signals() -> Iterator[None]:
+    """Give the process of the test back the handlers that a server replaces."""
+    before = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("kept_signals")
+def test_a_port_that_is_in_use_is_refused(tmp_path: Path, predictor: Any, capfd: Any) -> None:
+    predictor.save(tmp_path / "m.tvmf")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = ["serve", str(tmp_path / "m.tvmf"), "--port", "0", "--grpc-port"]
+        assert main([*command, port]) == 2
+        assert f"argument 'grpc_port': cannot listen at 127.0.0.1:{port}" in capfd.readouterr().err
+        assert main([*command, "65536"]) == 2
+        assert "argument 'grpc_port': 65536 is no port" in capfd.readouterr().err
+
+
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    check_packages()  # HTTP needs none of it
+    with pytest.raises(InputError, match=r"grpc is missing; .* 'tvm-forest\[grpc\]'"):
+        check_packages(with_grpc=True)

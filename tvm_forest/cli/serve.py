@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> None:
     known = ", ".join(f"{name} ({version})" for name, version, *_ in named)
 
     def announce(grpc_port: int | None) -> None:
-        beside = "" if grpc_port is None else f", gRPC at {host}:{grpc_port}"
-        text = f"serving {known}{beside} at {scheme}://{host}:{port}; Ctrl-C ends it"
+        beside = "" if grpc_port is None else f" gRPC at {host}:{grpc_port};"
+        text = f"serving {known} at {scheme}://{host}:{port};{beside} Ctrl-C ends it"
         print(text, flush=True)
 
     serving.run(application, listening, options.tls, announce, options.grpc_port)
