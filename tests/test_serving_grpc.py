@@ -421,6 +421,22 @@ def test_requests_that_wait_are_refused_when_they_are_too_many(predictor: Any) -
     assert sorted(found) == ["OK"] * 2 + ["StatusCode.UNAVAILABLE"] * 4
 
 
+def test_requests_that_do_not_come_are_refused_when_they_are_too_many(predictor: Any) -> None:
+    application = serve(predictor, max_queue=2, timeout_s=1.0)
+    waits, codes = threading.Event(), []
+    with serving(application) as (_, port), client_of(port) as client:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            calls = [
+                channel.stream_unary(INFER).future(b"" for _ in iter(waits.wait, None))
+                for _ in range(5)
+            ]
+            for call in calls:
+                codes.append(call.exception(60).code().name)
+            waits.set()
+        assert codes == ["DEADLINE_EXCEEDED"] * 2 + ["UNAVAILABLE"] * 3
+        assert client.is_server_ready()  # when the others have gone
+
+
 def test_what_is_small_only_as_long_as_it_is_compressed_is_refused(predictor: Any) -> None:
     application = serve(predictor, max_body_mb=1.0)
     body = service_pb2.ModelInferRequest(model_name="m", inputs=[about(shape=[1 << 24, 3])])

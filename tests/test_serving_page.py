@@ -89,7 +89,12 @@ def run_page(folder: Path) -> str:
 @pytest.mark.usefixtures("kept_code")
 def test_what_the_page_shows_runs_and_prints_what_it_says(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert set(re.findall("^```(.+)$", text, re.MULTILINE)) == {"sh", "python", "text", "dockerfile"}
+    assert set(re.findall("^```(.+)$", text, re.MULTILINE)) == {
+        "sh",
+        "python",
+        "text",
+        "dockerfile",
+    }
     assert run_page(tmp_path) == text
 
 

@@ -256,8 +256,7 @@ class Application:
         self._check_body(int(length) if length.isdigit() else 0)
         body = await self._receive(receive, hold)
         if coding != b"identity":
-            most = self.settings.max_body
-            body = await self.work(SHORT_BYTES, unpack, body, coding, most)
+            body = await self.work(SHORT_BYTES, unpack, body, coding, self.settings.max_body)
             self._check_body(len(body))
             hold(len(body))
         size = None if json_size is None else int(json_size)

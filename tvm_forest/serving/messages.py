@@ -130,8 +130,7 @@ def _read_tensor(tensor: Any, raw: bytes | None, shape: tuple[int, ...], where: 
     datatype, contents = tensor.datatype, tensor.contents
     given = [field.name for field, _ in contents.ListFields()]
     if raw is not None and not given:
-        where = f"{where}: field 'raw_input_contents'"
-        return read_binary(memoryview(raw), datatype, shape, where)
+        return read_binary(memoryview(raw), datatype, shape, f"{where}: 'raw_input_contents'")
     name = None if raw is not None else _FIELDS.get(datatype)
     if name is None or given not in ([], [name]):
         raise Refused(

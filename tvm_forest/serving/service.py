@@ -50,6 +50,7 @@ class Service:
 
     def __init__(self, application: Application) -> None:
         self._application, self._repository = application, application.repository
+        self._reading = 0  # requests that come, which only grpc sees until they are whole
         models, may_load = application.models, application.settings.allow_load
 
         def describe(asked: Any) -> dict[str, Any]:
@@ -115,11 +116,16 @@ class Service:
         if name not in OPEN:
             token = dict(context.invocation_metadata()).get("authorization", "")
             self._application.check_token(str(token).encode())
+        self._reading += 1
         try:
+            if self._reading > settings.max_queue:
+                raise Refused(f"{settings.max_queue} requests come already; ask again later", 503)
             body = await asyncio.wait_for(context.read(), settings.timeout_s)
         except asyncio.TimeoutError:
             text = f"the request has not come within {settings.timeout_s:g} seconds"
             raise Refused(text, 408) from None
+        finally:
+            self._reading -= 1
         if not isinstance(body, bytes):
             raise Refused("the client has sent no message")
         hold(len(body))
@@ -150,9 +156,8 @@ async def open_server(
     Raises:
         InputError: the port is in use.
     """
-    settings = application.settings
     options = [
-        ("grpc.max_receive_message_length", settings.max_body),
+        ("grpc.max_receive_message_length", application.settings.max_body),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),  # or two servers would share a port
     ]
