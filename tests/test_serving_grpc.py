@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import signal
 import socket
@@ -40,6 +41,7 @@ from tvm_forest.probe_rows import hard_rows
 from tvm_forest.process.ending import ENDING
 from tvm_forest.serving import Settings, check_packages, make_application, messages, service
 from tvm_forest.serving.models import OUTPUTS
+from tvm_forest.serving.refusals import Refused
 from tvm_forest.serving.repository import Named, Source
 from tvm_forest.serving.tensors import DATATYPES, DTYPES
 
@@ -588,3 +590,31 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch: Any) -> None:
     check_packages()  # HTTP needs none of it
     with pytest.raises(InputError, match=r"grpc is missing; .* 'tvm-forest\[grpc\]'"):
         check_packages(with_grpc=True)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_damaged_messages_are_read_or_refused(predictor: Any, seed: int) -> None:
+    rng, (model,) = random.Random(seed), serve(predictor).models
+    lists = typed(ROW, "FP32"), typed(ROW.astype(np.int64), "INT64"), typed(ROW > 0, "BOOL")
+    whole = [
+        service_pb2.ModelInferRequest(model_name="m", inputs=[x], outputs=[{"name": "apply"}])
+        for x in lists
+    ]
+    whole.append(service_pb2.ModelInferRequest(inputs=[about()], raw_input_contents=[bytes(12)]))
+    fates = dict.fromkeys(("read", "refused"), 0)
+    for _ in range(1000):
+        body = bytearray(rng.choice(whole).SerializeToString())
+        for _ in range(rng.randint(1, 2)):
+            at = rng.randrange(len(body))
+            body[at : at + rng.randint(0, 1)] = rng.randbytes(rng.randint(0, 1))
+        try:
+            message = messages.read_message("ModelInferRequest", bytes(body))
+            request = messages.read_request(message, model)
+        except Refused:
+            fates["refused"] += 1
+            continue
+        found = {x.name: model.predict(x.name, request.rows) for x in request.outputs}
+        answer = messages.write_answer(model, request, found)
+        assert service_pb2.ModelInferResponse.FromString(answer).outputs
+        fates["read"] += 1
+    assert min(fates.values()) > 50, fates
