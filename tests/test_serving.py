@@ -68,10 +68,28 @@ def test_server_and_models_describe_themselves(application: Any) -> None:
             "versions": ["1"],
             "platform": "tvm_forest",
             "inputs": [{"name": "rows", "datatype": "FP32", "shape": [-1, 3]}],
-            "outputs": [{"name": "predict", "datatype": "FP32", "shape": [-1]}],
+            "outputs": [
+                {"name": "predict", "datatype": "FP32", "shape": [-1]},
+                {"name": "predict_proba", "datatype": "FP32", "shape": [-1, 2]},
+                {"name": "predict_margin", "datatype": "FP32", "shape": [-1]},
+                {"name": "apply", "datatype": "FP32", "shape": [-1, 4]},
+                {"name": "predict_per_tree", "datatype": "FP32", "shape": [-1, 4]},
+            ],
+            "parameters": {"columns": [{"name": x, "datatype": "FP32"} for x in "abc"]},
         }
-    outputs = get(application, "/v2/models/m1").json()["outputs"]
-    assert outputs == [{"name": "predict", "datatype": "BYTES", "shape": [-1]}]
+    about = get(application, "/v2/models/m1").json()
+    assert about["outputs"][0] == {"name": "predict", "datatype": "BYTES", "shape": [-1]}
+    assert "parameters" not in about
+
+
+def test_metadata_say_what_every_output_is(application: Any) -> None:
+    for name in ("m", "m1"):
+        outputs = get(application, f"/v2/models/{name}").json()["outputs"]
+        body = to_json(np.zeros((2, 3)), outputs=[{"name": x["name"]} for x in outputs])
+        (answer,) = infer(application, body, path=f"/v2/models/{name}/infer")
+        for about, found in zip(outputs, answer.json()["outputs"], strict=True):
+            assert (found["name"], found["datatype"]) == (about["name"], about["datatype"])
+            assert found["shape"] == [2, *about["shape"][1:]]
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 300])
@@ -155,6 +173,8 @@ def test_categories_are_taken_by_their_texts() -> None:
     application = serve(predictor)
     inputs = get(application, "/v2/models/m").json()["inputs"]
     assert [tensor["datatype"] for tensor in inputs] == ["BYTES", "FP32"]
+    columns = get(application, "/v2/models/m").json()["parameters"]["columns"]
+    assert columns == [{"name": x["name"], "datatype": x["datatype"]} for x in inputs]
     x = frame["x"][:9].tolist()
     words = colors[:9].tolist()
     texts = b"".join(struct.pack("<I", len(word)) + word.encode() for word in words)
@@ -236,7 +256,7 @@ def test_a_row_that_the_model_refuses_fails_its_own_request_only(classes: Any) -
 
 def test_a_fault_is_500_and_goes_to_the_log(predictor: Any, rows: Any, caplog: Any) -> None:
     application = serve(predictor)
-    (model,) = application._models
+    (model,) = application.models
     model.predict = None  # what is called then is no function
     (answer,) = infer(application, to_json(rows[:1]))
     assert answer.status_code == 500 and "see its log" in answer.json()["error"]
@@ -290,7 +310,10 @@ def change(**fields: Any) -> dict[str, Any]:
         (b"", "is no JSON"),
         (b"{", "is no JSON"),
         (b"[" * 5000, "is no JSON"),
-        (b'{"inputs": [NaN]}', "a missing value is null"),
+        (b'{"inputs": [nan]}', "a missing value is null"),
+        (b'{"inputs": [-NaN]}', "a missing value is null"),
+        (b'{"inputs": [xNaN, "]}', "a missing value is null"),
+        (b'{"inputs": [NaN]}', "a text 'name'"),
         ([], "no JSON object"),
         ({}, "'inputs' is missing"),
         ({"inputs": []}, "one or more"),
@@ -403,8 +426,8 @@ def test_bodies_and_queues_have_limits(predictor: Any, rows: Any) -> None:
     refused = next(answer for answer in answers if answer.status_code == 503)
     assert refused.headers["retry-after"] == "1"
     assert infer(thin, to_binary(rows[:200]))[0].status_code == 200  # when the others have gone
-    (packed,) = infer(small, (b"", {"Content-Encoding": "gzip"}))
-    assert packed.status_code == 415
+    (packed,) = infer(small, (b"", {"Content-Encoding": "br"}))
+    assert packed.status_code == 415 and "have: gzip, deflate" in packed.json()["error"]
 
 
 def test_an_answer_that_could_be_too_large_is_refused_before_anything_is_predicted(
@@ -412,7 +435,7 @@ def test_an_answer_that_could_be_too_large_is_refused_before_anything_is_predict
 ) -> None:
     """20 bytes of a request may be megabytes of an answer: of many trees, for example."""
     application = serve(predictor, max_answer_mb=1.0)
-    (model,) = application._models
+    (model,) = application.models
     tiny = np.zeros((20_000, 3), np.uint8)
     for name in ("apply", "predict_per_tree"):
         for sized in ({}, {"parameters": {"binary_data_output": True}}):
@@ -429,7 +452,7 @@ def test_an_answer_that_could_be_too_large_is_refused_before_anything_is_predict
 @pytest.mark.parametrize("options", [{}, {"num_class": 3, "objective": "multi:softprob"}])
 def test_no_answer_has_more_bytes_than_were_counted_before(options: Any) -> None:
     predictor = build(**options)
-    (model,) = serve(predictor)._models
+    (model,) = serve(predictor).models
     rows = hard_rows(predictor.forest, 50, 5)
     for name in model.outputs:
         found = model.predict(name, rows)
@@ -450,7 +473,7 @@ def test_a_tensor_is_written_in_parts_that_read_back_to_the_same_bits(
         array = array.view(np.uint8) < 128 if dtype == "?" else array
     text = b"".join(tensors.write_json(array))
     datatype = tensors.name_datatype(array)
-    found = tensors.read_json(json.loads(text), datatype, (size,), "test")
+    found = tensors.read_list(json.loads(text), datatype, (size,), "test")
     with np.errstate(over="ignore"):
         assert np.array_equal(found, array, equal_nan=dtype in ("f4", "f8"))
     data = memoryview(b"".join(tensors.write_binary(array)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 pytest.importorskip("httptools", reason="the extra `serve` is not installed")
 pytest.importorskip("orjson", reason="the extra `serve` is not installed")
+pytest.importorskip("tritonclient")
+pytest.importorskip("grpc", reason="the extra `grpc` is not installed")
 pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
 
 import served
@@ -27,6 +30,8 @@ class Reader:
     def __init__(self) -> None:
         self.process: Any = None
         self.port = 0
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.grpc_port = str(free.getsockname()[1])
         self.names: dict[str, Any] = {"__name__": "page"}
 
     def run(self, found: re.Match[str]) -> str:
@@ -42,10 +47,11 @@ class Reader:
         return f"{found[0][: found.start('shown') - found.start()]}{printed}```\n"
 
     def _at_port(self, text: str) -> str:
+        text = text.replace("localhost:8081", f"localhost:{self.grpc_port}")
         return text.replace("localhost:8080", f"localhost:{self.port}")
 
     def _run_command(self, command: str) -> str:
-        words = command.split()
+        words = command.replace("--grpc-port 8081", f"--grpc-port {self.grpc_port}").split()
         if words[:2] == ["tvm-forest", "serve"]:
             self.end()
             self.process, self.port = served.start(*words[2:])
@@ -83,7 +89,12 @@ def run_page(folder: Path) -> str:
 @pytest.mark.usefixtures("kept_code")
 def test_what_the_page_shows_runs_and_prints_what_it_says(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert set(re.findall("^```(.+)$", text, re.MULTILINE)) == {"sh", "python", "text"}
+    assert set(re.findall("^```(.+)$", text, re.MULTILINE)) == {
+        "sh",
+        "python",
+        "text",
+        "dockerfile",
+    }
     assert run_page(tmp_path) == text
 
 

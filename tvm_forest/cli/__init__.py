@@ -310,6 +310,9 @@ def _add_serve(commands: Any) -> None:
     about = "address to listen on (default: 127.0.0.1, which other machines do not reach)"
     serve.add_argument("--host", default="127.0.0.1", help=about)
     serve.add_argument("--port", type=int, default=8080, help="0 for any (default: 8080)")
+    about = "port of gRPC beside HTTP, 0 for any (default: none)"
+    serve.add_argument("--grpc-port", type=int, metavar="PORT", help=about)
+    serve.add_argument("--access-log", action="store_true", help="log a line for each request")
     serve.add_argument("--token-file", type=Path, help="file of what clients have to know")
     about = "let clients load models anew from their files, and unload them"
     serve.add_argument("--allow-load", action="store_true", help=about)

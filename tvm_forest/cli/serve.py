@@ -24,13 +24,17 @@ _NAMED = re.compile(r"(?P<name>[\w.-]+)(:(?P<version>[\w.-]+))?=(?P<path>.+)", r
 def run(options: argparse.Namespace) -> None:
     """Load all models, then answer requests until the process is told to end."""
     logging.basicConfig(format="%(name)s: %(message)s")  # a server says what goes wrong
-    serving.check_packages()
+    if options.access_log:
+        logging.getLogger("tvm_forest.access").setLevel(logging.INFO)
+    serving.check_packages(options.grpc_port is not None)
     check_n_jobs("serve", options.n_jobs)
     serving.check_port(options.port)
+    serving.check_port(options.grpc_port or 0, "grpc_port")
     token = _read_token(options.token_file)
     settings = serving.Settings(
         token=token,
         allow_load=options.allow_load,
+        access_log=options.access_log,
         **{name: getattr(options, name) for name, *_ in LIMITS},
     )
     from ..serving.repository import Named, Source
@@ -51,8 +55,13 @@ def run(options: argparse.Namespace) -> None:
     host = f"[{host}]" if ":" in host else host
     scheme = "http" if options.tls is None else "https"
     known = ", ".join(f"{name} ({version})" for name, version, *_ in named)
-    text = f"serving {known} at {scheme}://{host}:{port}; Ctrl-C ends it"
-    serving.run(application, listening, options.tls, lambda: print(text, flush=True))
+
+    def announce(grpc_port: int | None) -> None:
+        beside = "" if grpc_port is None else f" gRPC at {host}:{grpc_port};"
+        text = f"serving {known} at {scheme}://{host}:{port};{beside} Ctrl-C ends it"
+        print(text, flush=True)
+
+    serving.run(application, listening, options.tls, announce, options.grpc_port)
 
 
 def _read_place(text: str) -> tuple[str, str, str]:

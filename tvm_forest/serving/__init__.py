@@ -1,22 +1,26 @@
-"""A server of predictions: the Open Inference Protocol, version 2, on FastAPI and uvicorn.
+"""A server of predictions: the Open Inference Protocol, version 2, on FastAPI, uvicorn and grpcio.
 
-takes: predictors, requests of HTTP; gives: predictions, with the bits of `predict`.
+takes: predictors, requests of HTTP and gRPC; gives: predictions, with the bits of `predict`.
 
     client --> connections --> app --> protocol --> batching --> Predictor
-                                |         |
-            repository <-- routes    tensors
+                                | |       |
+            repository <-- routes |    tensors
+                    |             |       |
+    client --> service -----------+-- messages
 
 This file imports what only a server needs when one is made; docs/serving.md says how to use it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -30,22 +34,27 @@ LOG = logging.getLogger(__name__)
 
 MAX_PORT = 65535
 
+EXTRAS = {
+    "serve": ("fastapi", "httptools", "orjson", "prometheus_client", "uvicorn"),
+    "grpc": ("grpc", "google.protobuf"),
+}
+"""Packages of the extras that a server needs."""
+
 IDLE_S = 75
 """Seconds that a connection without a request stays open: longer than proxies keep theirs."""
 
 
-def check_packages() -> None:
-    """Raise InputError unless all packages of the extra are there."""
-    try:
-        import fastapi  # noqa: F401
-        import httptools  # noqa: F401
-        import orjson  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            f"serve: {error.name} is missing; install it with: pip install 'tvm-forest[serve]'"
-        ) from None
+def check_packages(with_grpc: bool = False) -> None:
+    """Raise InputError unless all packages of the extra `serve` are there, and of `grpc` if so."""
+    for extra, packages in EXTRAS.items():
+        for package in packages if extra == "serve" or with_grpc else ():
+            try:
+                import_module(package)
+            except ImportError as error:
+                raise InputError(
+                    f"serve: {error.name} is missing; install it with: pip install "
+                    f"'tvm-forest[{extra}]'"
+                ) from None
 
 
 def make_application(named: Sequence[Named], settings: Settings | None = None) -> Any:
@@ -64,12 +73,12 @@ def make_application(named: Sequence[Named], settings: Settings | None = None) -
     return Application(list(named), settings or Settings())
 
 
-def check_port(port: int) -> None:
+def check_port(port: int, name: str = "port") -> None:
     """Raise InputError unless there is such a port, or it is 0, for any that is free."""
     if type(port) is not int or not 0 <= port <= MAX_PORT:
         raise InputError(
-            f"serve: argument 'port': {port!r} is no port; give one from 1 to {MAX_PORT}, or 0 for "
-            "any that is free"
+            f"serve: argument '{name}': {port!r} is no port; give one from 1 to {MAX_PORT}, or 0 "
+            "for any that is free"
         )
 
 
@@ -126,7 +135,8 @@ def run(
     application: Any,
     listening: socket.socket,
     certificate: tuple[str, str] | None = None,
-    announce: Callable[[], None] | None = None,
+    announce: Callable[[int | None], None] | None = None,
+    grpc_port: int | None = None,
 ) -> None:
     """Answer requests until the process is told to end; those that have come are answered.
 
@@ -134,10 +144,11 @@ def run(
         application: see `make_application`.
         listening: see `open_port`.
         certificate: files of the certificate and of its key, for TLS; None for plain HTTP.
-        announce: called once a signal ends the server in good order; None for nothing.
+        announce: called with the port of gRPC once all is served; None for nothing.
+        grpc_port: for gRPC at the same address, 0 for any that is free; None for HTTP only.
 
     Raises:
-        InputError: the certificate cannot be read.
+        InputError: the certificate cannot be read, or the port of gRPC is in use.
     """
     import uvicorn
 
@@ -164,17 +175,31 @@ def run(
     except OSError as error:  # errors of TLS are among them
         raise InputError(f"serve: argument 'certificate': {chain!r}, {key!r}: {error}") from None
 
+    host, beside = listening.getsockname()[0], None
+
     class Server(uvicorn.Server):
         async def startup(self, *args: Any, **kwargs: Any) -> None:
+            nonlocal beside
+            port = None
+            if grpc_port is not None:
+                from .service import open_server
+
+                beside, port = await open_server(application, host, grpc_port, certificate)
             await super().startup(*args, **kwargs)
             application.repository.begin(application.settings.watch_s)
+            if announce is not None:
+                announce(port)
+
+        async def shutdown(self, *args: Any, **kwargs: Any) -> None:
+            ends = [super().shutdown(*args, **kwargs)]
+            if beside is not None:
+                ends.append(beside.stop(application.settings.timeout_s))
+            await asyncio.gather(*ends)
 
     server = Server(config)
     for name in (*ENDING, signal.SIGINT):  # uvicorn raises them again when it is done
         signal.signal(name, lambda *_: setattr(server, "should_exit", True))
     has_token = application.settings.token is not None
-    warn_of_strangers(listening.getsockname()[0], has_token, certificate is not None)
-    if announce is not None:
-        announce()
+    warn_of_strangers(host, has_token, certificate is not None)
     with contextlib.closing(listening):
         server.run([listening])

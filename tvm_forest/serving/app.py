@@ -21,20 +21,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+from urllib.parse import quote
 
 import orjson
 
 from ..errors import ForestError
-from .batching import Batcher
+from .batching import Batcher, Results
+from .coding import CODINGS, choose_coding, pack, unpack
 from .metrics import Metrics
 from .models import Model, Models
-from .protocol import Answer, Request, read_request, write_answer
+from .protocol import Request, count, read_request, write_answer
 from .refusals import Refused
 from .repository import Named, Repository
 from .routes import make_routes
 from .settings import MEGABYTE, Settings
 
 LOG = logging.getLogger(__name__)
+
+ACCESS = logging.getLogger("tvm_forest.access")
+"""The access log, a line for each request."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -51,8 +56,17 @@ JSON, BINARY = b"application/json", b"application/octet-stream"
 SHORT_BYTES = 1 << 16
 """Bytes that the event loop itself reads or writes: to ask a thread takes about as long."""
 
+PACKED_BYTES = 1 << 10
+"""Bytes of an answer from which on it is compressed for who accepts that."""
+
+MAX_LOGGED = 200
+"""Characters of a path that the access log has."""
+
 GONE = 499
 """Counted where a client does not wait for its answer."""
+
+FAULT = "a fault of the server; see its log"
+"""What a client is told of it."""
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # to who has no token: for probes
@@ -68,33 +82,54 @@ class Application:
     """What uvicorn calls with each request."""
 
     def __init__(self, named: list[Named], settings: Settings) -> None:
-        self._models = models = Models((name, version, x) for name, version, x, _ in named)
+        self.models = models = Models((name, version, x) for name, version, x, _ in named)
         self.settings = settings
         self._executor = ThreadPoolExecutor(thread_name_prefix="tvm-forest")
         self._metrics = Metrics(lambda: sum(map(len, self._batchers.values())))
         self._batchers = {model: self._make_batcher(model) for model in models}
         self.repository = Repository(self, models, named)
         self._routes = make_routes(models, self._metrics, self.repository, settings.allow_load)
-        self._authorization = None if settings.token is None else settings.token.encode()
         self._in_flight = self._held = 0  # requests, and bytes that they hold
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request; an error of any kind becomes a status and a text."""
         if scope["type"] != "http":
             return
+        if not self.settings.access_log:
+            return await self._handle(scope, receive, send)
+        begin, statuses = time.perf_counter(), [GONE]
+        try:
+            await self._handle(scope, receive, _noting(send, statuses.append))
+        finally:
+            client, *_ = scope.get("client") or ("-",)
+            self.log_access(client, scope["method"], scope["path"], statuses[-1], begin)
+
+    async def _handle(self, scope: Message, receive: Receive, send: Send) -> None:
         headers, path = dict(scope["headers"]), scope["path"]
         asks = _INFER.fullmatch(path)
         try:
-            if self._authorization is not None and path not in _OPEN:
-                _check_token(headers.get(b"authorization", b""), self._authorization)
+            if path not in _OPEN:
+                self.check_token(headers.get(b"authorization", b""))
             if asks is not None and scope["method"] != "POST":
                 raise Refused(f"method {scope['method']:.20}: use POST to {path:.200}", 405)
-            model = None if asks is None else self._models.find(*asks.groups())
+            model = None if asks is None else self.models.find(*asks.groups())
         except Refused as error:
-            return await self._send_refusal(send, error)
+            self.count_answer(error.status)
+            return await _send_refusal(send, error)
         if model is None:
-            return await self._routes(scope, receive, self._counting(send))
-        await self._answer(model, headers, receive, send)
+            return await self._routes(scope, receive, _noting(send, self.count_answer))
+        with self.holding() as hold:
+            read = partial(self._read, model, headers, receive, hold)
+            try:
+                parts, json_size = await self.infer(model, hold, read, write_answer)
+            except Refused as error:
+                return await _send_refusal(send, error)
+            extra = [] if json_size is None else [(JSON_SIZE, b"%d" % json_size)]
+            size, accepted = count(parts), headers.get(b"accept-encoding", b"")
+            if size >= PACKED_BYTES and (coding := choose_coding(accepted)) is not None:
+                parts = await self.work(size, pack, parts, coding)
+                extra += [(b"content-encoding", coding), (b"vary", b"accept-encoding")]
+            await send_bytes(send, 200, JSON if json_size is None else BINARY, parts, extra)
 
     def _make_batcher(self, model: Model) -> Batcher:
         settings, observe = self.settings, self._metrics.observe_batch(model.name, model.version)
@@ -103,46 +138,88 @@ class Application:
 
     def put(self, model: Model) -> None:
         """Let a model answer in place of that of its name and version, which ends what it has."""
-        before = self._models.put(model)
+        before = self.models.put(model)
         self._batchers[model] = self._make_batcher(model)
         if before is not None:
             del self._batchers[before]
 
     def remove(self, name: str) -> None:
         """Let all versions of a model answer no more but what they have."""
-        for model in self._models.remove(name):
+        for model in self.models.remove(name):
             del self._batchers[model]
 
-    def count_refused(self, status: int) -> None:
-        """Count an answer to what never became a request."""
+    def check_token(self, authorization: bytes) -> None:
+        """Refuse who does not give the token, if there is one.
+
+        How long it takes says nothing of the token but its length.
+        """
+        scheme, _, given = authorization.partition(b" ")
+        token = self.settings.token
+        if token is not None and not (
+            scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token.encode())
+        ):
+            text = "header 'Authorization': expected 'Bearer' and the token of this server"
+            raise Refused(text, 401)
+
+    def count_answer(self, status: int) -> None:
+        """Count an answer to what asked no model, or never became a request."""
         self._metrics.count_answer("", "", status, None)
 
-    async def _answer(
-        self, model: Model, headers: dict[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
-        begin = time.perf_counter()
+    def log_access(self, client: str, method: str, path: str, status: Any, begin: float) -> None:
+        """Write a line of the access log, if there is one, whatever the path holds."""
+        if self.settings.access_log:
+            milliseconds = 1000 * (time.perf_counter() - begin)
+            path = quote(path[:MAX_LOGGED], safe="/:")
+            ACCESS.info("%s %.20s %s %s %.2f ms", client, method, path, status, milliseconds)
+
+    async def infer(
+        self,
+        model: Model,
+        hold: Hold,
+        read: Callable[[], Awaitable[Request]],
+        write: Callable[[Model, Request, Results], T],
+    ) -> T:
+        """Return the answer to a request, and count it.
+
+        Args:
+            model: that is asked.
+            hold: see `holding`.
+            read: returns the request.
+            write: returns the answer.
+
+        Raises:
+            Refused: it gets none, see docs/serving.md.
+        """
+        begin, status = time.perf_counter(), GONE
+        batcher = self._batchers[model]  # which another model may have by the end of the body
         self._in_flight += 1
-        with self._holding() as hold:
-            try:
-                answer = await self._predict(model, headers, receive, hold)
-            except ForestError as error:
-                refused = error if isinstance(error, Refused) else Refused(str(error))
-                return await self._send_refusal(send, refused, model)
-            except Exception:
-                LOG.exception("a request to model %r failed", model.name)
-                return await self._send_refusal(
-                    send, Refused("a fault of the server; see its log", 500), model
-                )
-            finally:
-                self._in_flight -= 1
-            self._metrics.count_answer(model.name, model.version, 200, time.perf_counter() - begin)
-            parts, json_size = answer
-            kind = JSON if json_size is None else BINARY
-            extra = [] if json_size is None else [(JSON_SIZE, b"%d" % json_size)]
-            await send_bytes(send, 200, kind, parts, extra)
+        try:
+            if self._in_flight > self.settings.max_queue:
+                text = f"{self.settings.max_queue} requests wait already; ask again later"
+                raise Refused(text, 503)
+            request = await read()
+            most = self._check_answer(model, request)
+            hold(request.rows.nbytes + most)
+            names = [output.name for output in request.outputs]
+            results = await batcher.predict(request.rows, names)
+            answer = await self.work(most, write, model, request, results)
+            status = 200
+            return answer
+        except ForestError as error:
+            refused = error if isinstance(error, Refused) else Refused(str(error))
+            status = refused.status
+            raise refused from None
+        except Exception:
+            LOG.exception("a request to model %r failed", model.name)
+            status = 500
+            raise Refused(FAULT, status) from None
+        finally:
+            self._in_flight -= 1
+            seconds = time.perf_counter() - begin if status == 200 else None
+            self._metrics.count_answer(model.name, model.version, status, seconds)
 
     @contextmanager
-    def _holding(self) -> Iterator[Hold]:
+    def holding(self) -> Iterator[Hold]:
         """Yield what counts the bytes that a request holds until the end of the block.
 
         It refuses those that are too many, of this request or of all together.
@@ -162,23 +239,14 @@ class Application:
         finally:
             self._held -= held
 
-    async def _predict(
+    async def _read(
         self, model: Model, headers: dict[bytes, bytes], receive: Receive, hold: Hold
-    ) -> Answer:
-        """Return the answer to a request.
-
-        Raises:
-            Refused: it gets none, see docs/serving.md.
-            InputError: the model refuses a row.
-        """
-        batcher = self._batchers[model]  # which another model may have by the end of the body
-        if self._in_flight > self.settings.max_queue:
-            raise Refused(f"{self.settings.max_queue} requests wait already; ask again later", 503)
-        encoding = headers.get(b"content-encoding", b"identity")
-        if encoding.lower() != b"identity":
-            raise Refused(
-                f"header 'Content-Encoding': {encoding!r:.80}; send the body as it is", 415
-            )
+    ) -> Request:
+        """Return the request that HTTP brings."""
+        coding = headers.get(b"content-encoding", b"identity").lower()
+        if coding != b"identity" and coding not in CODINGS:
+            have = b", ".join(CODINGS).decode()
+            raise Refused(f"header 'Content-Encoding': {coding!r:.80} (have: {have})", 415)
         json_size = headers.get(JSON_SIZE)
         if json_size is not None and not re.fullmatch(rb"\d{1,18}", json_size):
             raise Refused(
@@ -187,13 +255,12 @@ class Application:
         length = headers.get(b"content-length", b"")
         self._check_body(int(length) if length.isdigit() else 0)
         body = await self._receive(receive, hold)
+        if coding != b"identity":
+            body = await self.work(SHORT_BYTES, unpack, body, coding, self.settings.max_body)
+            self._check_body(len(body))
+            hold(len(body))
         size = None if json_size is None else int(json_size)
-        request = await self._work(len(body), read_request, body, size, model)
-        most = self._check_answer(model, request)
-        hold(request.rows.nbytes + most)
-        names = [output.name for output in request.outputs]
-        results = await batcher.predict(request.rows, names)
-        return await self._work(most, write_answer, model, request, results)
+        return await self.work(len(body), read_request, body, size, model)
 
     async def _receive(self, receive: Receive, hold: Hold) -> bytes:
         """Return the body of a request."""
@@ -209,7 +276,7 @@ class Application:
             has_more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def _work(
+    async def work(
         self, size: int, function: Callable[P, T], *arguments: P.args, **options: P.kwargs
     ) -> T:
         """Call what takes as long as so many bytes do, on a thread if that is long."""
@@ -239,36 +306,29 @@ class Application:
             )
         return most
 
-    async def _send_refusal(self, send: Send, refused: Refused, model: Model | None = None) -> None:
-        name, version = ("", "") if model is None else (model.name, model.version)
-        self._metrics.count_answer(name, version, refused.status, None)
-        if refused.status != GONE:
-            body = orjson.dumps({"error": str(refused)})
-            await send_bytes(send, refused.status, JSON, [body], _EXTRA.get(refused.status))
 
-    def _counting(self, send: Send) -> Send:
-        """Return `send` that counts the status."""
+def _noting(send: Send, note: Callable[[int], None]) -> Send:
+    """Return `send` that tells the status."""
 
-        async def count(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._metrics.count_answer("", "", message["status"], None)
-            await send(message)
+    async def send_noted(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            note(message["status"])
+        await send(message)
 
-        return count
+    return send_noted
 
 
-def _check_token(authorization: bytes, token: bytes) -> None:
-    """Refuse who does not give the token; how long it takes says nothing of it but its length."""
-    scheme, _, given = authorization.partition(b" ")
-    if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), token):
-        raise Refused("header 'Authorization': expected 'Bearer' and the token of this server", 401)
+async def _send_refusal(send: Send, refused: Refused) -> None:
+    if refused.status != GONE:
+        body = orjson.dumps({"error": str(refused)})
+        await send_bytes(send, refused.status, JSON, [body], _EXTRA.get(refused.status))
 
 
 async def send_bytes(
     send: Send, status: int, kind: bytes, parts: list[bytes], extra: Headers | None = None
 ) -> None:
     """Send an answer, the parts of a long one as the client takes them."""
-    size = sum(map(len, parts))
+    size = count(parts)
     if size < SHORT_BYTES:
         parts = [b"".join(parts)]
     headers = [(b"content-type", kind), (b"content-length", b"%d" % size), *(extra or ())]

@@ -9,6 +9,7 @@ go of clients that offer to speak another protocol, such as the one of Java, and
 from __future__ import annotations
 
 import asyncio
+import time
 from http import HTTPStatus
 from typing import Any
 
@@ -173,7 +174,9 @@ class Connection(HttpToolsProtocol):
                 f"\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)
-            self.application.count_refused(status)
+            self.application.count_answer(status)
+            client, *_ = self.client or ("-",)
+            self.application.log_access(client, "-", "-", status, time.perf_counter())
         if is_in_request:
             cycle.disconnected = True
             cycle.message_event.set()

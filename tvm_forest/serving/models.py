@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
 from ..errors import InputError
 from ..forest import Array, Forest
@@ -42,7 +43,6 @@ class Model:
         predictor: it.
         forest: that of the predictor.
         outputs: names of the outputs that can be asked for, and of each the output of one row.
-        datatype, width: of what `predict` gives; 0 for (R,).
         seconds: what a call takes, by the number of its rows.
     """
 
@@ -62,11 +62,12 @@ class Model:
         self.forest = predictor.forest
         has_proba = predictor.gives_probabilities
         row, n_trees = _make_rows(self.forest, 1), self.forest.n_trees
+        width = self.forest.leaf_value.shape[1]
         self.outputs = {
             **{x: self.predict(x, row) for x in SUMS if x != "predict_proba" or has_proba},
             "apply": np.zeros((1, n_trees), self.forest.leaf_id_dtype),  # or it would be compiled
             "predict_per_tree": np.zeros(
-                (1, n_trees, self.forest.leaf_value.shape[1]), self.forest.sum_dtype
+                (1, n_trees, width) if width > 1 else (1, n_trees), self.forest.sum_dtype
             ),
         }
         first, labels = self.outputs[OUTPUTS[0]], self.forest.labels
@@ -81,7 +82,6 @@ class Model:
             for output, row in self.outputs.items()
             for is_binary in (False, True)
         }
-        self.datatype, self.width = name_datatype(first), 0 if first.ndim == 1 else first.shape[1]
         self.seconds = {size: self._time(size) for size in (_FEW, _MANY)}
 
     def predict(self, output: str, rows: Array) -> Array:
@@ -121,33 +121,44 @@ class Model:
         return self.forest.given_names
 
     @property
+    def kinds(self) -> list[str]:
+        """The datatypes of the columns, in their order: BYTES for categories by their texts."""
+        forest, encoder = self.forest, self.forest.encoder
+        texts = set(forest.category_names if encoder is None else encoder.categories.tolist())
+        number = name_datatype(np.empty(0, forest.row_dtype))
+        return ["BYTES" if i in texts else number for i in range(forest.given_width)]
+
+    @property
     def inputs(self) -> list[dict[str, Any]]:
         """What the protocol says of the inputs: all rows in one, or a column in each.
 
         Columns, where some of them hold categories by their texts.
         """
-        forest, number = self.forest, name_datatype(np.empty(0, self.forest.row_dtype))
-        texts: set[int] = set(forest.category_names)
-        if forest.encoder is not None:
-            texts = set(forest.encoder.categories.tolist())
-        if not texts or self.columns is None:
-            return [{"name": ROWS, "datatype": number, "shape": [-1, forest.given_width]}]
-        return [
-            {"name": name, "datatype": "BYTES" if i in texts else number, "shape": [-1]}
-            for i, name in enumerate(self.columns)
-        ]
+        if "BYTES" not in self.kinds or self.columns is None:
+            number = name_datatype(np.empty(0, self.forest.row_dtype))
+            return [{"name": ROWS, "datatype": number, "shape": [-1, self.forest.given_width]}]
+        columns = zip(self.columns, self.kinds, strict=True)
+        return [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in columns]
 
-    def describe(self, versions: Sequence[str]) -> dict[str, Any]:
-        """Return the metadata of the protocol."""
-        shape = [-1, self.width] if self.width else [-1]
-        output = {"name": OUTPUTS[0], "datatype": self.datatype, "shape": shape}
-        return {
+    def describe(self, versions: Sequence[str], as_texts: bool = False) -> dict[str, Any]:
+        """Return the metadata of the protocol; columns as a text of JSON if `as_texts`."""
+        about: dict[str, Any] = {
             "name": self.name,
             "versions": list(versions),
             "platform": "tvm_forest",
             "inputs": self.inputs,
-            "outputs": [output],
+            "outputs": [
+                {"name": name, "datatype": name_datatype(row), "shape": [-1, *row.shape[1:]]}
+                for name, row in self.outputs.items()
+            ],
         }
+        if self.columns is not None:
+            pairs = zip(self.columns, self.kinds, strict=True)
+            columns: Any = [{"name": name, "datatype": kind} for name, kind in pairs]
+            if as_texts:
+                columns = {"string_param": orjson.dumps(columns).decode()}
+            about["parameters"] = {"columns": columns}
+        return about
 
 
 class Models:
@@ -193,7 +204,7 @@ class Models:
         return list(self._versions[name])
 
     def find(self, name: str, version: str | None = None) -> Model:
-        """Return a model.
+        """Return a model, the last of its versions if there is none or "" given.
 
         Raises:
             Refused: there is none (404).
@@ -202,7 +213,7 @@ class Models:
         if versions is None:
             known = ", ".join(self._versions) or "none"
             raise Refused(f"model {name!r:.80} is unknown (have: {known})", 404)
-        if version is None:
+        if not version:
             return list(versions.values())[-1]
         if version not in versions:
             known = ", ".join(versions)

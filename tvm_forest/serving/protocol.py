@@ -1,6 +1,6 @@
 """Requests and answers of the Open Inference Protocol, version 2.
 
-takes: the body of a request; gives: rows, the names of outputs, the body of an answer.
+takes: the body of a request, or its fields; gives: rows, names of outputs, the body of an answer.
 
     body = JSON                            Content-Length
     body = JSON, bytes of tensors          Inference-Header-Content-Length: that of the JSON
@@ -10,7 +10,8 @@ https://github.com/kserve/open-inference-protocol, with the extension `binary_te
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +25,10 @@ from ..streams.batches import label_rows
 from .models import OUTPUTS, ROWS, Model
 from .refusals import Refused
 from .tensors import (
-    DTYPES,
+    DATATYPES,
     name_datatype,
     read_binary,
-    read_json,
+    read_list,
     read_shape,
     write_binary,
     write_json,
@@ -37,6 +38,14 @@ SIZE_PARAMETER = "binary_data_size"
 """The parameter of a tensor that says how many of the bytes after the JSON are its own."""
 
 _IGNORED = "content_type"  # of an input, which other servers read
+
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+"""Texts, which stay as they are, and numbers that JSON lacks and clients in Python write."""
+
+_SPELLED = {b"NaN": b"null", b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
+
+ReadTensor = Callable[[dict[str, Any], tuple[int, ...], str], Array]
+"""Returns the tensor of an input, given its fields, its shape and what messages call it."""
 
 
 class Output(NamedTuple):
@@ -90,11 +99,39 @@ def read_request(body: bytes, json_size: int | None, model: Model) -> Request:
         )
     size = len(body) if json_size is None else json_size
     asked = _parse(memoryview(body)[:size])
+    data = memoryview(body)[size:]
+
+    def read_tensor(item: dict[str, Any], shape: tuple[int, ...], where: str) -> Array:
+        nonlocal data
+        array, data = _read_tensor(item, shape, where, data)
+        return array
+
+    request = make_request(asked, model, read_tensor)
+    if len(data):
+        raise Refused(f"{len(data)} bytes after the JSON belong to no tensor")
+    return request
+
+
+def make_request(
+    asked: dict[str, Any], model: Model, read_tensor: ReadTensor, is_binary: bool | None = None
+) -> Request:
+    """Return what the fields of a request ask of a model.
+
+    Args:
+        asked: the fields, as JSON has them.
+        model: that is asked.
+        read_tensor: called with each input, in their order.
+        is_binary: whether all outputs are bytes; None if the parameters say so.
+
+    Raises:
+        Refused: the request breaks the protocol, or is not for this model.
+    """
     name = asked.get("id")
     if name is not None and type(name) is not str:
         raise Refused("field 'id': expected a text")
-    inputs = _read_inputs(asked, memoryview(body)[size:])
-    outputs = _read_outputs(asked, model)
+    sizes, forms = ((SIZE_PARAMETER,), ("binary_data",)) if is_binary is None else ((), ())
+    inputs = _read_inputs(asked, read_tensor, sizes)
+    outputs = _read_outputs(asked, model, bool(is_binary), forms)
     try:
         return Request(name, _make_rows(inputs, model), outputs)
     except InputError as error:
@@ -102,10 +139,15 @@ def read_request(body: bytes, json_size: int | None, model: Model) -> Request:
 
 
 def _parse(text: memoryview) -> dict[str, Any]:
+    """Return the object that JSON holds, which may have the numbers that only Python writes."""
     try:
         asked = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise Refused(f"the body is no JSON: {error}; a missing value is null") from None
+    except orjson.JSONDecodeError:
+        known = _TOKENS.sub(lambda found: _SPELLED.get(found[0], found[0]), bytes(text))
+        try:
+            asked = orjson.loads(known)
+        except orjson.JSONDecodeError as error:
+            raise Refused(f"the body is no JSON: {error}; a missing value is null") from None
     if not isinstance(asked, dict):
         raise Refused("the body is no JSON object")
     return asked
@@ -120,7 +162,8 @@ def _read_parameters(holder: dict[str, Any], where: str, known: Iterable[str]) -
         raise Refused(f"{where}: field 'parameters': expected an object")
     for name in parameters:
         if name not in known and name != _IGNORED:
-            raise Refused(f"{where}: parameter {name!r:.80} is unknown (have: {', '.join(known)})")
+            have = ", ".join(known) or "none"
+            raise Refused(f"{where}: parameter {name!r:.80} is unknown (have: {have})")
     return parameters
 
 
@@ -139,40 +182,50 @@ def _list_objects(asked: dict[str, Any], field: str) -> list[tuple[str, dict[str
     return [(f"{field}[{place}] '{x['name']:.80}'", x) for place, x in enumerate(items)]
 
 
-def _read_inputs(asked: dict[str, Any], data: memoryview) -> dict[str, Array]:
-    """Return the tensors of a request by name; the bytes are of those that have no data."""
+def _read_inputs(
+    asked: dict[str, Any], read_tensor: ReadTensor, known: tuple[str, ...]
+) -> dict[str, Array]:
+    """Return the tensors of a request by name."""
     if "inputs" not in asked:
         raise Refused("field 'inputs' is missing")
     inputs = {}
     for where, item in _list_objects(asked, "inputs"):
         datatype = item.get("datatype")
-        if type(datatype) is not str or datatype not in DTYPES and datatype != "BYTES":
-            have = ", ".join([*DTYPES, "BYTES"])
+        if type(datatype) is not str or datatype not in DATATYPES:
+            have = ", ".join(DATATYPES)
             raise Refused(f"{where}: datatype {datatype!r:.80} is unknown (have: {have})")
         shape = read_shape(item.get("shape"), where)
-        size = _read_parameters(item, where, (SIZE_PARAMETER,)).get(SIZE_PARAMETER)
-        if (size is None) == ("data" not in item):
-            raise Refused(f"{where}: give either field 'data' or parameter '{SIZE_PARAMETER}'")
-        if size is None:
-            inputs[item["name"]] = read_json(item["data"], datatype, shape, where)
-            continue
-        if type(size) is not int or not 0 <= size <= len(data):
-            raise Refused(
-                f"{where}: parameter '{SIZE_PARAMETER}': {size!r:.80}, and {len(data)} bytes are "
-                "left after the JSON and the tensors before"
-            )
-        inputs[item["name"]] = read_binary(data[:size], datatype, shape, where)
-        data = data[size:]
-    if len(data):
-        raise Refused(f"{len(data)} bytes after the JSON belong to no tensor")
+        _read_parameters(item, where, known)
+        inputs[item["name"]] = read_tensor(item, shape, where)
     return inputs
 
 
-def _read_outputs(asked: dict[str, Any], model: Model) -> list[Output]:
-    all_binary = (asked.get("parameters") or {}) if type(asked.get("parameters")) is dict else {}
-    if asked.get("parameters") is not None and type(asked["parameters"]) is not dict:
+def _read_tensor(
+    item: dict[str, Any], shape: tuple[int, ...], where: str, data: memoryview
+) -> tuple[Array, memoryview]:
+    """Return the tensor of an input, and the bytes that are left for others."""
+    size = (item.get("parameters") or {}).get(SIZE_PARAMETER)
+    if (size is None) == ("data" not in item):
+        raise Refused(f"{where}: give either field 'data' or parameter '{SIZE_PARAMETER}'")
+    if size is None:
+        return read_list(item["data"], item["datatype"], shape, f"{where}: field 'data'"), data
+    if type(size) is not int or not 0 <= size <= len(data):
+        raise Refused(
+            f"{where}: parameter '{SIZE_PARAMETER}': {size!r:.80}, and {len(data)} bytes are "
+            "left after the JSON and the tensors before"
+        )
+    where = f"{where}: parameter '{SIZE_PARAMETER}'"
+    return read_binary(data[:size], item["datatype"], shape, where), data[size:]
+
+
+def _read_outputs(
+    asked: dict[str, Any], model: Model, default: bool, known: tuple[str, ...]
+) -> list[Output]:
+    parameters = asked.get("parameters")
+    if parameters is not None and type(parameters) is not dict:
         raise Refused("field 'parameters': expected an object")
-    default = _read_bool(all_binary, "binary_data_output", False, "the request")
+    if known:
+        default = _read_bool(parameters or {}, "binary_data_output", default, "the request")
     if asked.get("outputs") is None:
         return [Output(OUTPUTS[0], default)]
     outputs = []
@@ -181,8 +234,8 @@ def _read_outputs(asked: dict[str, Any], model: Model) -> list[Output]:
             raise Refused(
                 f"{where}: the model has no such output (have: {', '.join(model.outputs)})"
             )
-        parameters = _read_parameters(item, where, ("binary_data",))
-        outputs.append(Output(item["name"], _read_bool(parameters, "binary_data", default, where)))
+        own = _read_parameters(item, where, known)
+        outputs.append(Output(item["name"], _read_bool(own, "binary_data", default, where)))
     return outputs
 
 
@@ -267,15 +320,16 @@ def write_answer(model: Model, request: Request, results: dict[str, Array]) -> A
         text.append(f"{before}{about}".encode())
         if is_binary:
             own = list(write_binary(array))
-            text.append(b'"parameters":{"%b":%d}}' % (SIZE_PARAMETER.encode(), _count(own)))
+            text.append(b'"parameters":{"%b":%d}}' % (SIZE_PARAMETER.encode(), count(own)))
             data += own
         else:
             text += [b'"data":', *write_json(array), b"}"]
         before = ","
     text.append(b"]}")
     has_binary = any(output.is_binary for output in request.outputs)
-    return Answer([*text, *data], _count(text) if has_binary else None)
+    return Answer([*text, *data], count(text) if has_binary else None)
 
 
-def _count(parts: list[bytes]) -> int:
+def count(parts: list[bytes]) -> int:
+    """Return the number of bytes of all parts."""
     return sum(map(len, parts))

@@ -100,7 +100,23 @@ class Repository:
         self._executor = ThreadPoolExecutor(1, "tvm-forest-load")  # one model at a time
         self._tasks = set[asyncio.Task[None]]()
 
-    def describe(self) -> list[dict[str, str]]:
+    def check_asked(self, parameters: dict[str, Any], *known: str) -> None:
+        """Refuse who may not ask for other models, or says what they are to be.
+
+        Args:
+            parameters: what a client asks with.
+            known: those that say what is so anyway, as that dependents, of which a model has none,
+                are unloaded too.
+        """
+        if not self._application.settings.allow_load:
+            raise Refused(
+                "this server loads no models for clients; start it with --allow-load", 403
+            )
+        others = [name for name in parameters if name not in known]
+        if others:
+            raise Refused(f"parameter {others[0]!r:.80} is not taken: a model is that of its file")
+
+    def describe(self, only_ready: bool = False) -> list[dict[str, str]]:
         """Return what the protocol says of all models: those that answer, and those that do not."""
         ready = [(model.name, model.version) for model in self._models]
         known = [(name, version) for name, own in self._sources.items() for version in own]
@@ -112,6 +128,7 @@ class Repository:
                 "reason": "" if (name, version) in ready else "unloaded",
             }
             for name, version in dict.fromkeys([*known, *ready])
+            if (name, version) in ready or not only_ready
         ]
 
     async def load(self, name: str) -> None:

@@ -27,6 +27,12 @@ EXTENSIONS = ("binary_tensor_data",)
 _PACKAGE = sys.modules[__name__.partition(".")[0]]
 
 
+def describe_server(may_load: bool) -> dict[str, Any]:
+    """Return what the protocol says of a server."""
+    extensions = [*EXTENSIONS, *(["model_repository"] if may_load else [])]
+    return {"name": "tvm-forest", "version": _PACKAGE.__version__, "extensions": extensions}
+
+
 def make_routes(
     models: Models, metrics: Metrics, repository: Repository, may_load: bool
 ) -> FastAPI:
@@ -35,10 +41,8 @@ def make_routes(
 
     @app.get("/v2/")
     @app.get("/v2")
-    async def describe_server() -> dict[str, Any]:
-        version = _PACKAGE.__version__
-        extensions = [*EXTENSIONS, *(["model_repository"] if may_load else [])]
-        return {"name": "tvm-forest", "version": version, "extensions": extensions}
+    async def answer_server() -> dict[str, Any]:
+        return describe_server(may_load)
 
     @app.get("/v2/health/live")
     async def tell_live() -> dict[str, bool]:
@@ -58,7 +62,7 @@ def make_routes(
     async def tell_model_ready(name: str, version: str | None = None) -> dict[str, Any]:
         return {"name": models.find(name, version).name, "ready": True}
 
-    _add_repository(app, repository, may_load)
+    _add_repository(app, repository)
 
     @app.get("/metrics")
     async def write_metrics() -> Response:
@@ -76,35 +80,28 @@ def make_routes(
     return app
 
 
-def _add_repository(app: FastAPI, repository: Repository, may_load: bool) -> None:
+def _add_repository(app: FastAPI, repository: Repository) -> None:
     """Add what the protocol's extension "model repository" asks for."""
 
     @app.post("/v2/repository/index")
     async def list_models(request: Request) -> list[dict[str, str]]:
-        only_ready = (await _read_body(request)).get("ready") is True
-        return [x for x in repository.describe() if x["state"] == "READY" or not only_ready]
+        return repository.describe((await _read_body(request)).get("ready") is True)
 
     @app.post("/v2/repository/models/{name}/load")
     async def load_model(name: str, request: Request) -> Response:
-        await _check_asked(request, may_load, ())
+        repository.check_asked(await _read_parameters(request))
         await repository.load(name)
         return Response()
 
     @app.post("/v2/repository/models/{name}/unload")
     async def unload_model(name: str, request: Request) -> Response:
-        await _check_asked(request, may_load, ("unload_dependents",))  # a model has none
+        repository.check_asked(await _read_parameters(request), "unload_dependents")
         repository.unload(name)
         return Response()
 
 
-async def _check_asked(request: Request, may_load: bool, known: tuple[str, ...]) -> None:
-    """Refuse who may not ask for other models, or says what they are to be."""
-    if not may_load:
-        raise Refused("this server loads no models for clients; start it with --allow-load", 403)
-    parameters = (await _read_body(request)).get("parameters") or {}
-    others = [name for name in parameters if name not in known]
-    if others:
-        raise Refused(f"parameter {others[0]!r:.80} is not taken: a model is that of its file")
+async def _read_parameters(request: Request) -> dict[str, Any]:
+    return (await _read_body(request)).get("parameters") or {}
 
 
 async def _read_body(request: Request) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Settings:
             (408), and that a client may take for its answer.
         watch_s: seconds between two looks whether files of models have changed; 0 for none.
         allow_load: whether clients may let models be read anew, and be unloaded.
+        access_log: whether each answer is a line of the log `tvm_forest.access`.
         token: what clients have to know (401); None for nothing.
 
     Raises:
@@ -50,11 +51,12 @@ class Settings:
     timeout_s: float = 30.0
     watch_s: float = 0.0
     allow_load: bool = False
+    access_log: bool = False
     token: str | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if field.name not in ("token", "allow_load"):
+            if field.name not in ("token", "allow_load", "access_log"):
                 _check_number(field.name, getattr(self, field.name))
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise InputError("serve: argument 'token': it may hold printable letters of ASCII only")

@@ -30,7 +30,10 @@ DTYPES = {
     },
     **{f"FP{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
 }
-"""The datatypes of numbers; BYTES are texts."""
+"""The datatypes of numbers that numpy has."""
+
+DATATYPES = (*DTYPES, "BF16", "BYTES")
+"""All datatypes; BYTES are texts."""
 
 _NAMES = {dtype.newbyteorder("="): name for name, dtype in DTYPES.items()}
 _NUMBERS: set[type] = {int, float, bool}
@@ -57,24 +60,32 @@ def read_shape(shape: Any, where: str) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def read_json(data: Any, datatype: str, shape: tuple[int, ...], where: str) -> Array:
-    """Return the tensor that JSON holds, nested or flat, of numbers or of texts and None.
+def read_list(data: Any, datatype: str, shape: tuple[int, ...], where: str) -> Array:
+    """Return the tensor that a list holds, nested or flat, of numbers or of texts and None.
+
+    Args:
+        data: the list.
+        datatype: of the tensor; not BF16, which comes as bytes only.
+        shape: of the tensor.
+        where: what messages call the list.
 
     Raises:
         Refused: it holds something else, or has another shape.
     """
+    if datatype == "BF16":
+        raise Refused(f"{where}: a BF16 tensor comes as bytes; send them, or FP32")
     if not isinstance(data, list):
-        raise Refused(f"{where}: field 'data': expected a list, got {_shorten(data)}")
+        raise Refused(f"{where}: expected a list, got {_shorten(data)}")
     values = _flatten(data, shape)
     if values is None or len(values) != math.prod(shape):
-        raise Refused(f"{where}: field 'data': it has not the shape {list(shape)}")
+        raise Refused(f"{where}: it has not the shape {list(shape)}")
     array = np.empty(len(values), DTYPES.get(datatype, np.dtype(object)))
     convert = _to_texts if datatype == "BYTES" else partial(_to_numbers, datatype=datatype)
     try:
         for begin in range(0, len(values), MAX_PART):
             array[begin : begin + MAX_PART] = convert(values[begin : begin + MAX_PART])
     except ValueError as error:
-        raise Refused(f"{where}: field 'data': not {datatype}: {error}") from None
+        raise Refused(f"{where}: not {datatype}: {error}") from None
     return array.reshape(shape)
 
 
@@ -125,7 +136,7 @@ def _check_types(values: list[Any], types: set[type], what: str) -> None:
 
 
 def read_binary(data: memoryview, datatype: str, shape: tuple[int, ...], where: str) -> Array:
-    """Return the tensor that bytes hold, without a copy of numbers.
+    """Return the tensor that bytes hold, without a copy of numbers but of BF16, as float32.
 
     Raises:
         Refused: there are more or fewer bytes, or no texts of UTF-8.
@@ -135,16 +146,19 @@ def read_binary(data: memoryview, datatype: str, shape: tuple[int, ...], where: 
         array = np.empty(len(texts), object)
         array[:] = texts
         return array.reshape(shape)
-    dtype = DTYPES[datatype]
+    dtype = DTYPES["UINT16" if datatype == "BF16" else datatype]
     needed = math.prod(shape) * dtype.itemsize
     if len(data) != needed:
         raise Refused(
-            f"{where}: parameter 'binary_data_size': {len(data)}, and {needed} bytes make a "
-            f"{datatype} tensor of shape {list(shape)}"
+            f"{where}: {len(data)}, and {needed} bytes make a {datatype} tensor of shape "
+            f"{list(shape)}"
         )
     if datatype == "BOOL" and np.frombuffer(data, np.uint8).max(initial=0) > 1:
         raise Refused(f"{where}: a byte of a BOOL tensor is neither 0 nor 1")
-    return np.frombuffer(data, dtype).reshape(shape)
+    numbers = np.frombuffer(data, dtype).reshape(shape)
+    if datatype == "BF16":  # the upper half of a float32
+        return (numbers.astype("<u4") << 16).view("<f4")
+    return numbers
 
 
 def _split_texts(data: memoryview, count: int, where: str) -> list[str]:
@@ -200,7 +214,7 @@ def _count_text(text: str, is_binary: bool) -> int:
 def write_json(array: Array) -> Iterator[bytes]:
     """Yield a tensor as a flat list of JSON that reads back to the same bits, but for NaN."""
     before = b"["
-    for part in _split(array):
+    for part in split(array):
         if part.dtype.kind == "f":
             with np.errstate(invalid="ignore"):  # of a NaN that signals
                 part = part.astype(np.float64)
@@ -219,7 +233,7 @@ def _to_json(part: Array) -> Any:
 
 def write_binary(array: Array) -> Iterator[bytes]:
     """Yield a tensor as bytes, little-endian; each text after its length."""
-    for part in _split(array):
+    for part in split(array):
         if part.dtype.kind in _OF_NUMBERS:
             yield part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
         else:
@@ -227,7 +241,7 @@ def write_binary(array: Array) -> Iterator[bytes]:
             yield b"".join(x for text in texts for x in (_LENGTH.pack(len(text)), text))
 
 
-def _split(array: Array) -> Iterator[Array]:
+def split(array: Array) -> Iterator[Array]:
     """Yield the elements of an array, some at a time."""
     flat = np.ascontiguousarray(array).reshape(-1)
     for begin in range(0, len(flat), MAX_PART):
