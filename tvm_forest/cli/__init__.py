@@ -164,9 +164,14 @@ def make_parser() -> argparse.ArgumentParser:
     _add_target(compile_, default=None)
 
     _add_warm(commands)
-    export = commands.add_parser("export", help="write a library and a C header")
+    export = commands.add_parser("export", help="write a library, or a package of a language")
     _add_model(export)
-    export.add_argument("library", type=Path, help="model.so (header: model.h), .a, .o or .zip")
+    about = "model.so (header: model.h), .a, .o or .zip; with --to a folder"
+    export.add_argument("library", nargs="?", type=Path, help=about)
+    # Without a default it leaves what was given by its place.
+    name = {"dest": "library", "default": argparse.SUPPRESS}
+    export.add_argument("-o", "--output", type=Path, **name, help="the same, by name")
+    export.add_argument("--to", help="language of a package: cpp, go, java, node or rust")
     _add_recompile(export)
     _add_target(export, "llvm, cuda or another machine", None)
     export.add_argument(

@@ -94,6 +94,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
         path: str | os.PathLike[str],
         prefix: str = "tvm_forest_",
         cc: str | Sequence[str] | None = None,
+        to: str | None = None,
     ) -> None:
         """Write a library with the model, and a C header beside it.
 
@@ -110,6 +111,8 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
                 libraries that are linked into one program need different ones.
             cc: command of the C compiler, such as "aarch64-linux-gnu-gcc"; None for that of the
                 system or, for another machine, its cross compiler or Zig's.
+            to: a language, "cpp", "go", "java", "node" or "rust": path is a folder then, and gets
+                the package of that language with the library, and tests with rows of the model.
 
         Raises:
             InputError: no such prefix, suffix or command, or the files cannot be written.
@@ -118,7 +121,7 @@ class Predictor(ContributionMethods, ClassMethods, LiveMethods):
             BuildError: there is no C compiler, or it fails.
             DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
         """
-        exporting.export_library(self._present or self, path, prefix, cc)
+        exporting.export_library(self._present or self, path, prefix, cc, to)
 
     def source(self, kind: str = "asm") -> str:
         """Return the text of the functions that `predict` calls.
