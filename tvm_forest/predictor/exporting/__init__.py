@@ -23,16 +23,12 @@ from ...process.ending import is_waited_for
 from ...process.locks import holds_off_forks
 from ...process.scratch import make_folder
 from ...target import Target
-from .languages import check_language, list_sources
+from .languages import LANGUAGES, PREFIX, check_language, list_sources
 from .package import header, pack, write_sources
 from .toolchain import AT_PATH, WHERE, Command, Toolchain, check_suffix, find_toolchain
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
-
-PREFIX = "tvm_forest_"
-"""What the names of C functions begin with. It ends with an underscore, or "str" would define a
-`strerror`."""
 
 
 @is_waited_for
@@ -52,6 +48,8 @@ def export_library(
         with archive.refuse_unwritable(place, AT_PATH):
             place.parent.mkdir(parents=True, exist_ok=True)
         archive.write_file(place, data, AT_PATH)
+    if to is not None and LANGUAGES[to].is_plain:
+        return
     with make_folder("export_library") as sources:
         write_sources(predictor, prefix, sources)
         if tools.suffix == ".zip":
@@ -100,6 +98,9 @@ def check_wishes(
         file /= check_language(target, to)
         with archive.refuse_unwritable(file.parent, AT_PATH):
             file.parent.mkdir(parents=True, exist_ok=True)
+        if LANGUAGES[to].is_plain:
+            archive.check_place(file, AT_PATH)
+            return file, Toolchain((), ".c", ())
     check_suffix(target, file)
     for place in list_files(file):
         archive.check_place(place, AT_PATH)

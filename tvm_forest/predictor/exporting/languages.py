@@ -23,10 +23,15 @@ from ...forest.reference import choose_classes
 from ...probe_rows import hard_rows
 from ...target import Target
 from .package import read_dtypes
+from .plain import write_plain
 from .toolchain import KINDS, WHERE, system_of
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
+
+PREFIX = "tvm_forest_"
+"""What the names of C functions begin with. It ends with an underscore, or "str" would define a
+`strerror`."""
 
 AT_TO = f"{WHERE}: argument 'to'"
 EXPECTED_ROWS = 33
@@ -39,13 +44,16 @@ class Language(NamedTuple):
     Attributes:
         types: names of float32 and float64, for the aliases Row, Margin and Value of its sources.
         is_web: whether it runs WebAssembly and not the machine's own code.
+        is_plain: whether it holds the model as text, and no library.
     """
 
     types: tuple[str, str] | None = None
     is_web: bool = False
+    is_plain: bool = False
 
 
 LANGUAGES = {
+    "c": Language(is_plain=True),
     "cpp": Language(),
     "go": Language(types=("float32", "float64")),
     "java": Language(),
@@ -59,7 +67,7 @@ ALIAS = re.compile(r"(?m)^((?:pub )?type (Row|Margin|Value) = )\w+")
 
 
 def check_language(target: Target, to: str) -> str:
-    """Return the name of the library in a package of a language.
+    """Return the name of the library in a package of a language, "model.c" if there is none.
 
     Raises:
         InputError: no such language.
@@ -70,6 +78,8 @@ def check_language(target: Target, to: str) -> str:
             f"{AT_TO}: {archive.shorten(to)} is no language that there is a package for; give "
             f"one of {', '.join(LANGUAGES)}"
         )
+    if LANGUAGES[to].is_plain:
+        return "model.c"
     system = system_of(target)
     if LANGUAGES[to].is_web != (system == "WebAssembly"):
         wanted = WEB_TARGET if LANGUAGES[to].is_web else "llvm"
@@ -115,20 +125,27 @@ def list_sources(predictor: Predictor, to: str) -> dict[str, bytes]:
             text = ALIAS.sub(lambda found, of=of: found[1] + of[kinds[found[2]]], data.decode())
             data = text.encode()
         files[file.relative_to(source).as_posix()] = data
-    files["expected.txt"] = write_expected(predictor).encode()
+    if LANGUAGES[to].is_plain:
+        files |= write_plain(predictor, PREFIX)
+    files["expected.txt"] = write_expected(predictor, LANGUAGES[to].is_plain).encode()
     return files
 
 
-def write_expected(predictor: Predictor) -> str:
+def write_expected(predictor: Predictor, by_reference: bool = False) -> str:
     """Return rows and what is predicted for them in Python, as bits in hexadecimal.
 
     The first line has the numbers of features, outputs, labels and rows, and by how many units in the
     last place values may differ where the machine has another C library. A line for each row
     follows: features, margins, values, numbers of classes.
+
+    Args:
+        predictor: the model.
+        by_reference: whether they are those of the reference walk, and not of the schedules of the
+            predictor, which may add up in another order.
     """
     forest = predictor.forest
     rows = _take_out_refused(forest, hard_rows(forest, EXPECTED_ROWS, seed=1))
-    margin, value = _predict(predictor, rows)
+    margin, value = _predict(predictor, rows, by_reference)
     parts = [_to_bits(rows), _to_bits(margin), _to_bits(value)]
     labels = 0
     if forest.gives_labels:
@@ -141,10 +158,10 @@ def write_expected(predictor: Predictor) -> str:
     return "\n".join([" ".join(map(str, head)), *lines, ""])
 
 
-def _predict(predictor: Predictor, rows: Array) -> tuple[Array, Array]:
+def _predict(predictor: Predictor, rows: Array, by_reference: bool) -> tuple[Array, Array]:
     """Return margins and values (R, C); code for another machine does not run here."""
     forest, shape = predictor.forest, (len(rows), -1)
-    if not predictor.target.is_elsewhere:
+    if not (by_reference or predictor.target.is_elsewhere):
         margin, value = predictor.predict_margin(rows), predictor.predict_value(rows)
         return margin.reshape(shape), value.reshape(shape)
     margin = forest.predict_reference(rows)
