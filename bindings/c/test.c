@@ -1,8 +1,6 @@
 /* Compares a model with what Python predicts, which expected.txt holds as bits. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "model.h"
@@ -13,10 +11,12 @@ static tvm_forest_row rows[MOST * TVM_FOREST_FEATURES];
 static tvm_forest_margin margin[MOST * TVM_FOREST_OUTPUTS], wanted[MOST * TVM_FOREST_OUTPUTS];
 static tvm_forest_value value[MOST * TVM_FOREST_OUTPUTS], worth[MOST * TVM_FOREST_OUTPUTS];
 
-/* Read a number of 4 or 8 bytes, given as its bits. */
+/* Read a number of 4 or 8 bytes, given as its bits; small C libraries read no 64 of them. */
 static int read(FILE *from, void *to, size_t size) {
-  uint64_t wide;
-  if (fscanf(from, "%" SCNx64, &wide) != 1) return 0;
+  char word[17];
+  uint64_t wide = 0;
+  if (fscanf(from, "%16s", word) != 1) return 0;
+  for (const char *at = word; *at; ++at) wide = wide * 16 + (uint64_t)(*at <= '9' ? *at - '0' : *at - 'a' + 10);
   uint32_t narrow = (uint32_t)wide;
   memcpy(to, size == 4 ? (void *)&narrow : (void *)&wide, size);
   return 1;

@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from ...predictor import Predictor
 
 HERE = Path(__file__).parent
+REFUSE = """\
+  for (int64_t i = 0; i < n * {}; ++i) {{
+    const double x = rows[i];
+    if ({}) return -1;
+  }}
+"""
+COPY = "  for (int64_t i = 0; value && i < n * {}; ++i) value[i] = margin[i];\n"
 LAYOUTS = ("packed", "sparse")
 """Those of the fewest bytes a node, in this order; one that cannot hold a model leaves it to the next."""
 
@@ -62,8 +69,10 @@ def write_plain(predictor: Predictor, prefix: str) -> dict[str, bytes]:
     printer = Printer(placed)
     names["body"] = "\n".join(printer.print(function.body))
     refused = [REFUSAL_TESTS[word] for word in forest.refuses if word in REFUSAL_TESTS]
-    names["refused"] = " || ".join(refused).replace("(x)", "(rows[i])") or "0"
-    names["copy"] = "0" if "value" in results else "1"
+    is_linked = "value" in results
+    names["refuse"] = REFUSE.format(forest.row_width, " || ".join(refused)) if refused else ""
+    names["copy"] = "" if is_linked else COPY.format(forest.n_outputs)
+    names["null"] = "" if is_linked else "value may be NULL, for the margins are the values. "
     names["arrays"] = "\n".join(texts)
     names["powers"] = "".join(map(_write_powers, sorted(printer.powers)))
     return {

@@ -44,9 +44,6 @@ ${powers}${arrays}
 
 int ${prefix}predict(const ${row} *rows, int64_t n, ${margin} *margin, ${value} *value) {
   if (n < 0) return -1;
-  for (int64_t i = 0; i < n * ${features}; ++i)
-    if (${refused}) return -1;
-${body}
-  for (int64_t i = 0; ${copy} && i < n * ${outputs}; ++i) value[i] = margin[i];
-  return 0;
+${refuse}${body}
+${copy}  return 0;
 }

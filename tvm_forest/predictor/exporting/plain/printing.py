@@ -149,7 +149,8 @@ class Printer:
         index = ""
         for size, each in zip(buffer.shape, indices, strict=True):
             text = self.express(each)
-            index = f"({index}) * {self.express(size)} + {text}" if index else text
+            whole = index if index.isidentifier() else f"({index})"
+            index = f"{whole} * {self.express(size)} + {text}" if index else text
         return f"{name}[{index}]"
 
     def express(self, expr: Any) -> str:
@@ -160,8 +161,9 @@ class Printer:
         if kind in ("IntImm", "FloatImm"):
             return write_number(expr.value, str(expr.ty.dtype))
         if kind == "TensorLoad":
-            # Arrays of the model may be of smaller integers.
-            return f"({name_type(str(expr.ty.dtype))}){self._place(expr.source, expr.indices)}"
+            place, dtype = self._place(expr.source, expr.indices), str(expr.ty.dtype)
+            is_integer = "int" in dtype and expr.source not in self._scalars
+            return f"({name_type(dtype)}){place}" if is_integer else place  # of smaller integers
         if kind == "Cast":
             to, value = str(expr.ty.dtype), self.express(expr.value)
             return f"({value} != 0)" if to == "bool" else f"(({name_type(to)}){value})"
