@@ -1,6 +1,7 @@
 package tvmforest;
 
 import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -194,7 +195,12 @@ public class ModelTest {
   public static void main(String[] none) throws Exception {
     for (Method test : ModelTest.class.getMethods()) {
       if (!test.getName().startsWith("test")) continue;
-      test.invoke(new ModelTest());
+      try {
+        test.invoke(new ModelTest());
+      } catch (InvocationTargetException error) {
+        System.out.println("failed: " + test.getName());
+        throw error;
+      }
       System.out.println("ok: " + test.getName());
     }
     System.out.println("all tests passed");
