@@ -1,4 +1,4 @@
-"""Packages of other languages, as `export_library(folder, to=...)` makes them: their tests pass there.
+"""Packages of other languages, as `export_library(folder, to=...)` makes them, by their own tests.
 
 A package turns from one model to another while threads predict; a third model has other types.
 """
@@ -73,7 +73,10 @@ def skip_without_tools(to: str) -> None:
         pytest.skip(f"no {missing[0]}")
     if to == "java" and java_version() < 22 and not jna.find_jna():
         pytest.skip("no JNA (libjna-java), and Java is older than 22")
-    if to == "go" and subprocess.run(["go", "env", "CGO_ENABLED"], capture_output=True).stdout[:1] != b"1":
+    if (
+        to == "go"
+        and subprocess.run(["go", "env", "CGO_ENABLED"], capture_output=True).stdout[:1] != b"1"
+    ):
         pytest.skip("Go without cgo")
     if to == "node":
         pytest.importorskip("ziglang", reason="no compiler for WebAssembly")
@@ -150,7 +153,8 @@ def test_a_library_of_other_types_is_refused_when_it_is_loaded(tmp_path: Path) -
     (folder / "wide.cpp").write_text(
         '#include <iostream>\n#include "libmodel.h"\n#include "tvm_forest.hpp"\nint main() {\n'
         "  using Model = tvm_forest::Model<decltype(tvm_forest_predict)>;\n"
-        '  try { Model("../wide.so"); } catch (const tvm_forest::Error &e) { std::cout << e.what(); }\n}\n'
+        '  try { Model("../wide.so"); }\n'
+        "  catch (const tvm_forest::Error &error) { std::cout << error.what(); }\n}\n"
     )
     flags = ["-std=c++17", "-pthread", "wide.cpp", "-o", "wide", "-ldl"]
     subprocess.run(["c++", *flags], cwd=folder, check=True)
@@ -184,9 +188,15 @@ def test_expected_rows_are_hard_and_have_the_bits_of_predict() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"to": "perl"}, "argument 'to': 'perl' is no language that there is a package for; give one"),
+        (
+            {"to": "perl"},
+            "argument 'to': 'perl' is no language that there is a package for; give one",
+        ),
         ({"to": 3}, "argument 'to': 3 is no language"),
-        ({"to": "go", "prefix": "iris_"}, "argument 'prefix': 'iris_', but a package for 'go' loads"),
+        (
+            {"to": "go", "prefix": "iris_"},
+            "argument 'prefix': 'iris_', but a package for 'go' loads",
+        ),
     ],
 )
 def test_wishes_that_no_package_has_are_refused(

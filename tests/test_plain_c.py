@@ -25,7 +25,8 @@ START = """
 extern char stack_top;
 void _start(void);
 static void begin(void) { _start(); }
-__attribute__((section(".vectors"), used)) static void *const vectors[2] = {&stack_top, (void *)begin};
+__attribute__((section(".vectors"), used)) static void *const vectors[] =
+    {&stack_top, (void *)begin};
 """
 LAYOUT = """
 ENTRY(_start)
@@ -74,7 +75,9 @@ def library_model(name: str) -> Any:
     if name == "coarse":
         catboost = pytest.importorskip("catboost")
         fixed = {"thread_count": 1, "verbose": 0}
-        model = catboost.CatBoostClassifier(iterations=3, depth=3, allow_writing_files=False, **fixed)
+        model = catboost.CatBoostClassifier(
+            iterations=3, depth=3, allow_writing_files=False, **fixed
+        )
         return model.fit(rows, labels)
     xgboost = pytest.importorskip("xgboost")
     missing = 1.4 if name == "a number" else np.nan

@@ -64,7 +64,7 @@ def export_library(
 
 
 def list_files(path: Path, to: str | None = None) -> list[Path]:
-    """Return what an export writes: a folder, or files; a source package holds the header itself."""
+    """Return what an export writes: a folder, or files; sources hold the header themselves."""
     if to is not None:
         return [path]
     return [path] if path.suffix == ".zip" else [path, path.with_suffix(".h")]
@@ -92,8 +92,8 @@ def check_wishes(
     if to is not None:
         if prefix != PREFIX:
             raise InputError(
-                f"{WHERE}: argument 'prefix': {prefix!r}, but a package for {to!r} loads its library "
-                "beside others, whatever their names are; leave it out"
+                f"{WHERE}: argument 'prefix': {prefix!r}, but a package for {to!r} loads its "
+                "library beside others, whatever their names are; leave it out"
             )
         file /= check_language(target, to)
         with archive.refuse_unwritable(file.parent, AT_PATH):

@@ -63,8 +63,6 @@ LANGUAGES = {
 WEB_TARGET = {"kind": "llvm", "mtriple": "wasm32-wasi"}
 """What a package for node is compiled for."""
 
-ALIAS = re.compile(r"(?m)^((?:pub )?type (Row|Margin|Value) = )\w+")
-
 
 def check_language(target: Target, to: str) -> str:
     """Return the name of the library in a package of a language, "model.c" if there is none.
@@ -89,8 +87,8 @@ def check_language(target: Target, to: str) -> str:
     if system == "Windows" or target.kind != "llvm":
         what = "Windows" if system == "Windows" else f"target {target.kind!r}"
         raise UnsupportedModel(
-            f"{AT_TO}: {to!r}, but the model is compiled for {what}, and packages are made for CPUs "
-            "under Linux and macOS; give no 'to', and call the library by its header"
+            f"{AT_TO}: {to!r}, but the model is compiled for {what}, and packages are made for "
+            "CPUs under Linux and macOS; give no 'to', and call the library by its header"
         )
     return f"model{KINDS[system][0]}" if system == "WebAssembly" else f"libmodel{KINDS[system][0]}"
 
@@ -122,8 +120,9 @@ def list_sources(predictor: Predictor, to: str) -> dict[str, bytes]:
         data, names = file.read_bytes(), LANGUAGES[to].types
         if names is not None and file.suffix in (".go", ".rs"):
             of = dict(zip(("float32", "float64"), names, strict=True))
-            text = ALIAS.sub(lambda found, of=of: found[1] + of[kinds[found[2]]], data.decode())
-            data = text.encode()
+            for alias, kind in kinds.items():
+                pattern = rf"(?m)^((?:pub )?type {alias} = )\w+".encode()
+                data = re.sub(pattern, rb"\g<1>" + of[kind].encode(), data)
         files[file.relative_to(source).as_posix()] = data
     if LANGUAGES[to].is_plain:
         files |= write_plain(predictor, PREFIX)
@@ -134,8 +133,8 @@ def list_sources(predictor: Predictor, to: str) -> dict[str, bytes]:
 def write_expected(predictor: Predictor, by_reference: bool = False) -> str:
     """Return rows and what is predicted for them in Python, as bits in hexadecimal.
 
-    The first line has the numbers of features, outputs, labels and rows, and by how many units in the
-    last place values may differ where the machine has another C library. A line for each row
+    The first line has the numbers of features, outputs, labels and rows, and by how many units in
+    the last place values may differ where the machine has another C library. A line for each row
     follows: features, margins, values, numbers of classes.
 
     Args:

@@ -34,7 +34,17 @@ WASM_FLAGS = (
     "-Wl,--export=free",
 )
 WASM_FUNCTIONS = (
-    *("error", "check", "features", "outputs", "types", "predict", "predict_labels", "labels", "classes"),
+    *(
+        "error",
+        "check",
+        "features",
+        "outputs",
+        "types",
+        "predict",
+        "predict_labels",
+        "labels",
+        "classes",
+    ),
     *("categories", "feature_name", "class_name", "category_name"),
 )
 """What a module of WebAssembly shows after the prefix, beside `malloc` and `free`."""

@@ -1,10 +1,9 @@
 """A model as plain C99, for any compiler.
 
-takes: Predictor, prefix; gives: the texts of model.c and model.h, which need nothing but the standard
-headers.
+takes: Predictor, prefix; gives: model.c and model.h, which need standard headers alone.
 
-The functions are lowered by the schedule that walks row by row and tree by tree, and printed; arrays of
-the model stand as numbers, of the smallest integers that hold them.
+The functions are lowered by the schedule that walks row by row and tree by tree, and printed;
+arrays of the model stand as numbers, of the smallest integers that hold them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ REFUSE = """\
 """
 COPY = "  for (int64_t i = 0; value && i < n * {}; ++i) value[i] = margin[i];\n"
 LAYOUTS = ("packed", "sparse")
-"""Those of the fewest bytes a node, in this order; one that cannot hold a model leaves it to the next."""
+"""Those of the fewest bytes a node; one that cannot hold a model leaves it to the next."""
 
 
 def write_plain(predictor: Predictor, prefix: str) -> dict[str, bytes]:
@@ -53,7 +52,9 @@ def write_plain(predictor: Predictor, prefix: str) -> dict[str, bytes]:
     _check_plain(forest)
     function, arrays = _lower(forest)
     row, margin, value = read_dtypes(forest)
-    names = dict(zip(("row", "margin", "value"), (C_TYPES[x] for x in (row, margin, value)), strict=True))
+    names = dict(
+        zip(("row", "margin", "value"), (C_TYPES[x] for x in (row, margin, value)), strict=True)
+    )
     names |= {"prefix": prefix, "trees": str(forest.n_trees), "PREFIX": prefix.upper()}
     names |= {"features": str(forest.row_width), "outputs": str(forest.n_outputs)}
 
@@ -135,9 +136,14 @@ def _holds(dtype: str, flat: Array) -> bool:
 def _write_powers(dtype: str) -> str:
     """Return `exp` of a dtype, with its table."""
     table = list_powers()
-    words = [bits for _, bits in table[::4]] if dtype == "float32" else [x for pair in table for x in pair]
+    words = (
+        [bits for _, bits in table[::4]]
+        if dtype == "float32"
+        else [x for pair in table for x in pair]
+    )
     numbers = ",\n  ".join(
-        ", ".join(f"UINT64_C(0x{x % 2**64:016x})" for x in words[k : k + 3]) for k in range(0, len(words), 3)
+        ", ".join(f"UINT64_C(0x{x % 2**64:016x})" for x in words[k : k + 3])
+        for k in range(0, len(words), 3)
     )
     head = f"static const uint64_t powers_{dtype}[{len(words)}] = {{\n  {numbers}\n}};\n\n"
     return head + (HERE / f"exp_{dtype}.c").read_text("ascii") + "\n"

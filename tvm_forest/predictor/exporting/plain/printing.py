@@ -53,8 +53,8 @@ C_TYPES |= {f"{u}int{bits}": f"{u}int{bits}_t" for u in ("", "u") for bits in (8
 def refuse(what: str) -> NoReturn:
     """Raise the error for what cannot be printed."""
     raise UnsupportedModel(
-        f"{WHERE}: argument 'to': 'c', but the model computes by {what}, which is not printed as C; "
-        "export a library or another package"
+        f"{WHERE}: argument 'to': 'c', but the model computes by {what}, which is not printed as "
+        "C; export a library or another package"
     )
 
 
