@@ -6,7 +6,7 @@ BIN := .venv/bin
 TOOLS := build/tools/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-all test-full tiny lint format size coverage mutants golden differential sweep schedules referees catboost fuzz sanitize test-aarch64 test-windows language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
+.PHONY: demo test test-all test-full tiny lint format size coverage mutants golden differential sweep schedules referees catboost fuzz sanitize test-aarch64 test-windows test-bindings language gpu-recipes bench bench-full bench-layouts bench-schedules bench-search bench-tiling bench-gpu studies gpu-code gpu-cycles notebooks docs dist install-matrix sbom release release-check clean
 
 demo: $(INSTALLED)  ## train, compile, predict, compare
 	$(BIN)/tvm-forest demo
@@ -78,6 +78,9 @@ test-aarch64: $(INSTALLED)  ## features and fast tests on AArch64 by qemu-user, 
 
 test-windows: $(INSTALLED)  ## the same with CPython for Windows under wine; see the script
 	PYTHON="$(CURDIR)/$(BIN)/python" sh tests/run_on_windows.sh build/windows
+
+test-bindings: $(INSTALLED)  ## packages of all languages for which there is a compiler, each with its own tests
+	$(BIN)/pytest -q -rs tests/test_bindings.py tests/test_plain_c.py -m "not gpu"
 
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
 	$(BIN)/python benchmarks/language.py

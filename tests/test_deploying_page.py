@@ -1,4 +1,4 @@
-"""The commands of docs/deploying.md, which build the programs of examples/ and run them."""
+"""The commands of docs/deploying.md, which build libraries and a program, and run them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,25 @@ import numpy as np
 import pytest
 
 from code_size import ROOT
-from jna import find_jna
 from site_pages import enter, run_python
 
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCKS = BLOCK.findall((ROOT / "docs" / "deploying.md").read_text(encoding="utf-8"))
-PROGRAMS = {"c": "cc", "cpp": "c++", "rust": "rustc", "go": "go", "java": "javac"}
+TOOLS = ("cc", "cmake")
 pytestmark = pytest.mark.long
 
 
 def why_not(code: str) -> str:
     """Say what is missing to run a block; "" if nothing."""
     words = {word for line in code.splitlines() for word in line.split()[:2]}
-    for tool in (*PROGRAMS.values(), "cmake"):
-        if tool in words and shutil.which(tool) is None:
-            return f"no {tool}"
-    if "jna.jar" in code and not find_jna():
-        return "no JNA (libjna-java)"
-    return ""
+    missing = (f"no {tool}" for tool in TOOLS if tool in words and shutil.which(tool) is None)
+    return next(missing, "")
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict[str, Any]]:
     """Run the page; return what its commands print, and the names of its Python."""
-    folder = tmp_path_factory.mktemp("page") / "examples"
-    shutil.copytree(ROOT / "examples", folder)
+    folder = tmp_path_factory.mktemp("page")
     (folder / "bin").mkdir()
     command = folder / "bin" / "tvm-forest"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tvm_forest.cli "$@"\n')
@@ -59,12 +53,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict
     return printed, names
 
 
-@pytest.mark.parametrize("folder", PROGRAMS)
-def test_a_program_of_the_examples_predicts_what_the_model_does(
-    folder: str, page: tuple[dict[str, str], dict[str, Any]]
+def test_the_program_in_c_predicts_what_the_model_does(
+    page: tuple[dict[str, str], dict[str, Any]],
 ) -> None:
     printed, names = page
-    (code,) = (code for _, code in BLOCKS if f" {folder}/" in code)
+    (code,) = (code for _, code in BLOCKS if "predict.c" in code)
     if why_not(code):
         pytest.skip(why_not(code))
     lines = [line.split() for line in printed[code].splitlines()]
@@ -78,12 +71,4 @@ def test_every_command_of_the_page_runs(page: tuple[dict[str, str], dict[str, An
     printed, _ = page
     left_out = [code for language, code in BLOCKS if language == "sh" and code not in printed]
     assert all(why_not(code) for code in left_out)
-    assert len(printed) >= 6
-
-
-def test_every_example_is_on_the_page() -> None:
-    folders = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir()}
-    assert folders == set(PROGRAMS)
-    files = {str(file.relative_to(ROOT / "examples")) for file in ROOT.glob("examples/*/*")}
-    text = "".join(code for _, code in BLOCKS)
-    assert files - {file for file in files if file in text} == set()
+    assert len(printed) >= 5

@@ -64,7 +64,9 @@ def list_sources(folder: Path, below: Path) -> set[str]:
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     names = {x for x in wheel.namelist() if ".dist-info/" not in x}
-    assert names == list_sources(PACKAGE, ROOT)
+    bindings = {f"tvm_forest/{name}" for name in list_sources(ROOT / "bindings", ROOT)}
+    assert names == list_sources(PACKAGE, ROOT) | bindings
+    assert "tvm_forest/bindings/go/forest.go" in names
     assert "tvm_forest/py.typed" in names
     assert {f"tvm_forest/{name}.ll" for name in LLVM_TEXTS} <= names
 
@@ -88,6 +90,7 @@ def test_the_sdist_builds_and_tests_itself(built: Path) -> None:
         "SECURITY.md",
     }
     assert needed | list_sources(PACKAGE, ROOT) | list_sources(ROOT / "docs", ROOT) <= names
+    assert list_sources(ROOT / "bindings", ROOT) <= names
     assert "tests/test_release.py" in names
 
 

@@ -169,13 +169,13 @@ def write_file(path: Path, data: bytes, where: str) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    with _refuse_unwritable(path, where):
+    with refuse_unwritable(path, where):
         replace_file(path, data)
 
 
 def check_place(path: Path, where: str) -> None:
     """Raise the InputError of `write_file` before there is anything to write."""
-    with _refuse_unwritable(path, where), _open_draft(_follow(path)):
+    with refuse_unwritable(path, where), _open_draft(_follow(path)):
         pass
 
 
@@ -237,7 +237,7 @@ def make_replacement(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _refuse_unwritable(path: Path, where: str) -> Iterator[None]:
+def refuse_unwritable(path: Path, where: str) -> Iterator[None]:
     """Turn errors of the operating system about a file into one for the user."""
     try:
         yield

@@ -164,15 +164,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_target(compile_, default=None)
 
     _add_warm(commands)
-    export = commands.add_parser("export", help="write a library and a C header")
-    _add_model(export)
-    export.add_argument("library", type=Path, help="model.so (header: model.h), .a, .o or .zip")
-    _add_recompile(export)
-    _add_target(export, "llvm, cuda or another machine", None)
-    export.add_argument(
-        "--prefix", default="tvm_forest_", help="what C names begin with (default: tvm_forest_)"
-    )
-
+    _add_export(commands)
     verify = commands.add_parser(
         "verify", help="compare with the training library; exit status 1 if different"
     )
@@ -341,6 +333,22 @@ def _add_target(
 def read_target(text: str) -> Any:
     """Return a name, or the dict that a text in braces is as JSON."""
     return json.loads(text) if text.startswith("{") else text
+
+
+def _add_export(commands: Any) -> None:
+    export = commands.add_parser("export", help="write a library, or a package of a language")
+    _add_model(export)
+    about = "model.so (header: model.h), .a, .o or .zip; with --to a folder"
+    export.add_argument("library", nargs="?", type=Path, help=about)
+    # Without a default it leaves what was given by its place.
+    option = export.add_argument("-o", "--output", dest="library", type=Path, help="the same")
+    option.default = argparse.SUPPRESS
+    export.add_argument("--to", help="language of a package: c, cpp, go, java, node or rust")
+    _add_recompile(export)
+    _add_target(export, "llvm, cuda or another machine", None)
+    export.add_argument(
+        "--prefix", default="tvm_forest_", help="what C names begin with (default: tvm_forest_)"
+    )
 
 
 def _add_n_jobs(command: argparse.ArgumentParser) -> None:

@@ -1,15 +1,26 @@
-"""The command `export`: a model as a library for C."""
+"""The command `export`: a model as a library for C, or as a package of another language."""
 
 import argparse
 
+from ..errors import InputError
 from ..predictor import exporting
+from ..predictor.exporting.languages import LANGUAGES, WEB_TARGET
 from ..target import parse_target
 from .files import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write a library and its C header, or a package of sources."""
+    """Write a library and its C header, a package of sources, or a folder for a language.
+
+    Raises:
+        InputError: it is not said what is to be written.
+    """
+    if options.library is None:
+        raise InputError("export: argument 'library': missing; name it, or a folder by --output")
+    to = options.to
+    if options.target is None and to in LANGUAGES and LANGUAGES[to].is_web:
+        options.target = WEB_TARGET
     target = parse_target(options.target or "llvm")
-    exporting.check_wishes(target, options.library, options.prefix)  # before the model is compiled
-    open_predictor(options).export_library(options.library, options.prefix)
-    print(*exporting.list_files(options.library), sep=", ")
+    exporting.check_wishes(target, options.library, options.prefix, to=to)  # before it is compiled
+    open_predictor(options).export_library(options.library, options.prefix, to=to)
+    print(*exporting.list_files(options.library, to), sep=", ")

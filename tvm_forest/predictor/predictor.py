@@ -94,12 +94,12 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
         path: str | os.PathLike[str],
         prefix: str = "tvm_forest_",
         cc: str | Sequence[str] | None = None,
+        to: str | None = None,
     ) -> None:
         """Write a library with the model, and a C header beside it.
 
-        It predicts margins, values and labels by the schedules of this predictor, on as many
-        threads as the caller says, or on a GPU through its driver. On a processor that lacks
-        instructions of the code, its functions return a code and say which.
+        It predicts by the schedules of this predictor, on a CPU or on a GPU. On a processor that
+        lacks instructions, its functions return a code and say which.
 
         Args:
             path: of the library, such as "model.so"; the header is "model.h". ".so" makes a shared
@@ -110,15 +110,15 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
                 libraries that are linked into one program need different ones.
             cc: command of the C compiler, such as "aarch64-linux-gnu-gcc"; None for that of the
                 system or, for another machine, its cross compiler or Zig's.
+            to: a language, "c", "cpp", "go", "java", "node" or "rust", whose package the
+                folder `path` gets, with the library and tests; see docs/bindings.md.
 
         Raises:
             InputError: no such prefix, suffix or command, or the files cannot be written.
-            UnsupportedModel: categories have to be hashed in Python or are refused where they are
-                unseen, or the target is neither "llvm" nor "cuda".
-            BuildError: there is no C compiler, or it fails.
-            DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
+            UnsupportedModel: the model or its target cannot be exported, or not to the language.
+            BuildError, DeviceError: there is no compiler for C or CUDA, or it fails.
         """
-        exporting.export_library(self._present or self, path, prefix, cc)
+        exporting.export_library(self._present or self, path, prefix, cc, to)
 
     def source(self, kind: str = "asm") -> str:
         """Return the text of the functions that `predict` calls.

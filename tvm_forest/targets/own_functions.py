@@ -89,7 +89,14 @@ def _read_parts() -> dict[str, str]:
 
 
 def _write_table() -> str:
-    """Return the table of 2^(i / 128): what it is beyond a double, as its share, and a double.
+    """Return the table of powers in LLVM's language."""
+    entries = (f"[2 x i64] [i64 {beyond}, i64 {bits}]" for beyond, bits in list_powers())
+    kind = f"[{ENTRIES} x [2 x i64]]"
+    return f"@tvmf_powers = internal constant {kind} [{', '.join(entries)}]\n"
+
+
+def list_powers() -> list[tuple[int, int]]:
+    """Return the bits of 2^(i / 128): what it is beyond a double, as its share, and a double.
 
     The bits of the double are less i / 128 of the step of an exponent, so that whole numbers of
     steps of 1 / 128 can be added to them.
@@ -101,10 +108,8 @@ def _write_table() -> str:
             power = Decimal(2) ** (Decimal(i) / ENTRIES)
             near = float(power)
             beyond = float(power / Decimal(near) - 1)
-            bits = _bits_of(near) - (i << 52) // ENTRIES
-            entries.append(f"[2 x i64] [i64 {_bits_of(beyond)}, i64 {bits}]")
-    kind = f"[{ENTRIES} x [2 x i64]]"
-    return f"@tvmf_powers = internal constant {kind} [{', '.join(entries)}]\n"
+            entries.append((_bits_of(beyond), _bits_of(near) - (i << 52) // ENTRIES))
+    return entries
 
 
 def _bits_of(x: float) -> int:

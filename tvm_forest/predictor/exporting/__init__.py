@@ -23,25 +23,33 @@ from ...process.ending import is_waited_for
 from ...process.locks import holds_off_forks
 from ...process.scratch import make_folder
 from ...target import Target
+from .languages import LANGUAGES, PREFIX, check_language, list_sources
 from .package import header, pack, write_sources
 from .toolchain import AT_PATH, WHERE, Command, Toolchain, check_suffix, find_toolchain
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
 
-PREFIX = "tvm_forest_"
-"""What the names of C functions begin with. It ends with an underscore, or "str" would define a
-`strerror`."""
-
 
 @is_waited_for
 @holds_off_forks
 def export_library(
-    predictor: Predictor, path: str | os.PathLike[str], prefix: str = PREFIX, cc: Command = None
+    predictor: Predictor,
+    path: str | os.PathLike[str],
+    prefix: str = PREFIX,
+    cc: Command = None,
+    to: str | None = None,
 ) -> None:
     """See `Predictor.export_library`."""
-    file, tools = check_wishes(predictor.target, path, prefix, cc)
+    file, tools = check_wishes(predictor.target, path, prefix, cc, to)
     _check_exportable(predictor)
+    for name, data in ({} if to is None else list_sources(predictor, to)).items():
+        place = file.parent / name
+        with archive.refuse_unwritable(place, AT_PATH):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        archive.write_file(place, data, AT_PATH)
+    if to is not None and LANGUAGES[to].is_plain:
+        return
     with make_folder("export_library") as sources:
         write_sources(predictor, prefix, sources)
         if tools.suffix == ".zip":
@@ -55,13 +63,19 @@ def export_library(
     archive.write_file(file.with_suffix(".h"), text.encode(), AT_PATH)
 
 
-def list_files(path: Path) -> list[Path]:
-    """Return the files that an export writes: a source package holds the header itself."""
+def list_files(path: Path, to: str | None = None) -> list[Path]:
+    """Return what an export writes: a folder, or files; sources hold the header themselves."""
+    if to is not None:
+        return [path]
     return [path] if path.suffix == ".zip" else [path, path.with_suffix(".h")]
 
 
 def check_wishes(
-    target: Target, path: str | os.PathLike[str], prefix: str, cc: Command = None
+    target: Target,
+    path: str | os.PathLike[str],
+    prefix: str,
+    cc: Command = None,
+    to: str | None = None,
 ) -> tuple[Path, Toolchain]:
     """Return the path of a library and what makes it, before anything is compiled.
 
@@ -75,6 +89,18 @@ def check_wishes(
             "end, such as 'airline_'"
         )
     file = archive.to_path(path, AT_PATH)
+    if to is not None:
+        if prefix != PREFIX:
+            raise InputError(
+                f"{WHERE}: argument 'prefix': {prefix!r}, but a package for {to!r} loads its "
+                "library beside others, whatever their names are; leave it out"
+            )
+        file /= check_language(target, to)
+        with archive.refuse_unwritable(file.parent, AT_PATH):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        if LANGUAGES[to].is_plain:
+            archive.check_place(file, AT_PATH)
+            return file, Toolchain((), ".c", ())
     check_suffix(target, file)
     for place in list_files(file):
         archive.check_place(place, AT_PATH)

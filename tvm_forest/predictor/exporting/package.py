@@ -43,8 +43,9 @@ int ${prefix}predict_there(const ${row} *rows, int64_t n, ${margin} *margin, ${v
 
 def header(forest: Forest, on_gpu: bool = False, prefix: str = "tvm_forest_") -> str:
     """Return the C header of a library of a model, for a CPU or a GPU."""
-    row, margin, value = (C_TYPES[dtype] for dtype in _dtypes(forest))
-    names = {"row": row, "margin": margin, "value": value, "prefix": prefix}
+    kinds = dict(zip(("row", "margin", "value"), read_dtypes(forest), strict=True))
+    names = {name: C_TYPES[dtype] for name, dtype in kinds.items()} | {"prefix": prefix}
+    names |= {f"{name}_type": dtype for name, dtype in kinds.items()}
     names["trees"] = str(forest.n_trees)
     names["shapes"] = f"(n, {forest.row_width}) -> (n, {forest.n_outputs})"
     names["there"] = Template(PREDICT_THERE).substitute(names) if on_gpu else ""
@@ -89,7 +90,7 @@ def pack(predictor: Predictor, prefix: str, name: str, flags: Sequence[str], fol
     return packed.getvalue()
 
 
-def _dtypes(forest: Forest) -> tuple[str, str, str]:
+def read_dtypes(forest: Forest) -> tuple[str, str, str]:
     """Return the dtypes of rows, margins and values."""
     value = result_names(forest)[-1]
     return forest.row_dtype, result_dtype(forest, "margin"), result_dtype(forest, value)
@@ -97,7 +98,7 @@ def _dtypes(forest: Forest) -> tuple[str, str, str]:
 
 def _describe_results(forest: Forest) -> dict[str, Any]:
     """Return the macros of `library.c` that say what a model takes and gives."""
-    row, margin, value = _dtypes(forest)
+    row, margin, value = read_dtypes(forest)
     results, shape = result_names(forest), f"(n, {forest.n_outputs})"
     refused = [word for word in forest.refuses if word in REFUSAL_TESTS]
     tests = [REFUSAL_TESTS[word] for word in refused] or ["0"]
@@ -105,6 +106,7 @@ def _describe_results(forest: Forest) -> dict[str, Any]:
         "ROW": C_TYPES[row],
         "RESULT": C_TYPES[margin],
         "VALUE": C_TYPES[value],
+        "TYPES": f'"{row} {margin} {value}"',
         "ROW_TYPE": f"(DLDataType){{kDLFloat, {8 * np.dtype(row).itemsize}, 1}}",
         "IS_VALUED": int("value" in results),
         "RESULTS": len(results),

@@ -34,7 +34,17 @@ WASM_FLAGS = (
     "-Wl,--export=free",
 )
 WASM_FUNCTIONS = (
-    *("error", "check", "features", "outputs", "predict", "predict_labels", "labels", "classes"),
+    *(
+        "error",
+        "check",
+        "features",
+        "outputs",
+        "types",
+        "predict",
+        "predict_labels",
+        "labels",
+        "classes",
+    ),
     *("categories", "feature_name", "class_name", "category_name"),
 )
 """What a module of WebAssembly shows after the prefix, beside `malloc` and `free`."""
@@ -129,7 +139,7 @@ def _find_archiver(command: tuple[str, ...]) -> list[str]:
 
 def check_suffix(target: Target, file: Path) -> None:
     """Raise InputError if a path does not end as what is made for a target."""
-    system = _system_of(target)
+    system = system_of(target)
     kinds = KINDS[system]
     if file.suffix not in kinds:
         raise InputError(
@@ -174,7 +184,7 @@ def _triple_of(target: Target) -> str:
     return str(dict(target.options)["mtriple"]) if target.is_elsewhere else ""
 
 
-def _system_of(target: Target) -> str:
+def system_of(target: Target) -> str:
     """Return the system of a target, as KINDS names it."""
     triple = _triple_of(target) or sys.platform
     if triple.startswith("wasm32"):

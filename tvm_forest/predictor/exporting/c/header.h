@@ -10,6 +10,7 @@ const char *${prefix}error(void);
 int ${prefix}check(void); /* whether this processor has all instructions; no call needs it before */
 int64_t ${prefix}features(void);
 int64_t ${prefix}outputs(void);
+const char *${prefix}types(void); /* of rows, margins and values: "${row_type} ${margin_type} ${value_type}" */
 /* rows (n, features) and margin (n, outputs), one row behind the other; value likewise, or NULL.
    n_jobs threads share out the rows, -1 for one on each core. Any number of threads may call it. */
 int ${prefix}predict(const ${row} *rows, int64_t n, ${margin} *margin, ${value} *value, int n_jobs);

@@ -4,6 +4,7 @@
  *
  *   PREFIX              what the names of the C functions begin with
  *   ROW, RESULT, VALUE  types of rows, margins and values; IS_VALUED, 1 if these differ
+ *   TYPES               names of these three, as numpy has them
  *   FEATURES, OUTPUTS   columns of a row, results of a row; RESULTS, buffers that a function writes
  *   WIDE                columns of a row with membership columns
  *   DEVICE              number of the GPU
@@ -149,6 +150,7 @@ static int check_call(const void *rows, int64_t n, const void *result, int jobs)
 SEEN const char *PUBLIC(error)(void) { return message; }
 SEEN int64_t PUBLIC(features)(void) { return FEATURES; }
 SEEN int64_t PUBLIC(outputs)(void) { return OUTPUTS; }
+SEEN const char *PUBLIC(types)(void) { return TYPES; }
 
 SEEN int PUBLIC(predict)(const ROW *rows, int64_t n, RESULT *margin, VALUE *value, int n_jobs) {
   int code = check_call(rows, n, margin, n_jobs);

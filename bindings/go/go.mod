@@ -1,0 +1,3 @@
+module tvmforest
+
+go 1.19

@@ -1,0 +1,181 @@
+"""A package of another language, with the library of a model inside.
+
+takes: Predictor, folder; gives: a folder in which the tests of that language run.
+
+    go.mod forest.go forest_test.go ...   files of `bindings/go`, the same for all models
+    libmodel.so, model.h                  the library of the model
+    expected.txt                          rows, and the bits that Python predicts for them
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ... import archive
+from ...errors import BuildError, InputError, UnsupportedModel
+from ...forest import Array, Forest
+from ...forest.c_functions import apply_c_function
+from ...forest.reference import choose_classes
+from ...probe_rows import hard_rows
+from ...target import Target
+from .package import read_dtypes
+from .plain import write_plain
+from .toolchain import KINDS, WHERE, system_of
+
+if TYPE_CHECKING:
+    from ..predictor import Predictor
+
+PREFIX = "tvm_forest_"
+"""What the names of C functions begin with. It ends with an underscore, or "str" would define a
+`strerror`."""
+
+AT_TO = f"{WHERE}: argument 'to'"
+EXPECTED_ROWS = 33
+"""An odd number, with some rows beyond whole blocks of rows."""
+
+
+class Language(NamedTuple):
+    """What the package of a language is like.
+
+    Attributes:
+        types: names of float32 and float64, for the aliases Row, Margin and Value of its sources.
+        is_web: whether it runs WebAssembly and not the machine's own code.
+        is_plain: whether it holds the model as text, and no library.
+    """
+
+    types: tuple[str, str] | None = None
+    is_web: bool = False
+    is_plain: bool = False
+
+
+LANGUAGES = {
+    "c": Language(is_plain=True),
+    "cpp": Language(),
+    "go": Language(types=("float32", "float64")),
+    "java": Language(),
+    "node": Language(is_web=True),
+    "rust": Language(types=("f32", "f64")),
+}
+WEB_TARGET = {"kind": "llvm", "mtriple": "wasm32-wasi"}
+"""What a package for node is compiled for."""
+
+
+def check_language(target: Target, to: str) -> str:
+    """Return the name of the library in a package of a language, "model.c" if there is none.
+
+    Raises:
+        InputError: no such language.
+        UnsupportedModel: the target is not one for which such packages are made.
+    """
+    if not isinstance(to, str) or to not in LANGUAGES:
+        raise InputError(
+            f"{AT_TO}: {archive.shorten(to)} is no language that there is a package for; give "
+            f"one of {', '.join(LANGUAGES)}"
+        )
+    if LANGUAGES[to].is_plain:
+        return "model.c"
+    system = system_of(target)
+    if LANGUAGES[to].is_web != (system == "WebAssembly"):
+        wanted = WEB_TARGET if LANGUAGES[to].is_web else "llvm"
+        raise UnsupportedModel(
+            f"{AT_TO}: {to!r}, but the model is compiled for {system}; build it for {wanted}"
+        )
+    if system == "Windows" or target.kind != "llvm":
+        what = "Windows" if system == "Windows" else f"target {target.kind!r}"
+        raise UnsupportedModel(
+            f"{AT_TO}: {to!r}, but the model is compiled for {what}, and packages are made for "
+            "CPUs under Linux and macOS; give no 'to', and call the library by its header"
+        )
+    return f"model{KINDS[system][0]}" if system == "WebAssembly" else f"libmodel{KINDS[system][0]}"
+
+
+def find_bindings(to: str) -> Path:
+    """Return the folder with the sources of a language: in the package, or beside it.
+
+    Raises:
+        BuildError: there is none.
+    """
+    package = Path(__file__).resolve().parents[2]
+    for place in (package / "bindings" / to, package.parent / "bindings" / to):
+        if place.is_dir():
+            return place
+    raise BuildError(f"{WHERE}: {package / 'bindings'} is missing; install tvm-forest anew")
+
+
+def list_sources(predictor: Predictor, to: str) -> dict[str, bytes]:
+    """Return all files of a package but the library and its header, by path.
+
+    The types of the sources are those of the model.
+    """
+    source, forest = find_bindings(to), predictor.forest
+    kinds = dict(zip(("Row", "Margin", "Value"), read_dtypes(forest), strict=True))
+    files = dict[str, bytes]()
+    for file in sorted(source.rglob("*")):
+        if not file.is_file():
+            continue
+        data, names = file.read_bytes(), LANGUAGES[to].types
+        if names is not None and file.suffix in (".go", ".rs"):
+            of = dict(zip(("float32", "float64"), names, strict=True))
+            for alias, kind in kinds.items():
+                pattern = rf"(?m)^((?:pub )?type {alias} = )\w+".encode()
+                data = re.sub(pattern, rb"\g<1>" + of[kind].encode(), data)
+        files[file.relative_to(source).as_posix()] = data
+    if LANGUAGES[to].is_plain:
+        files |= write_plain(predictor, PREFIX)
+    files["expected.txt"] = write_expected(predictor, LANGUAGES[to].is_plain).encode()
+    return files
+
+
+def write_expected(predictor: Predictor, by_reference: bool = False) -> str:
+    """Return rows and what is predicted for them in Python, as bits in hexadecimal.
+
+    The first line has the numbers of features, outputs, labels and rows, and by how many units in
+    the last place values may differ where the machine has another C library. A line for each row
+    follows: features, margins, values, numbers of classes.
+
+    Args:
+        predictor: the model.
+        by_reference: whether they are those of the reference walk, and not of the schedules of the
+            predictor, which may add up in another order.
+    """
+    forest = predictor.forest
+    rows = _take_out_refused(forest, hard_rows(forest, EXPECTED_ROWS, seed=1))
+    margin, value = _predict(predictor, rows, by_reference)
+    parts = [_to_bits(rows), _to_bits(margin), _to_bits(value)]
+    labels = 0
+    if forest.gives_labels:
+        classes = choose_classes(forest, margin, value).reshape(len(rows), -1)
+        labels = classes.shape[1]
+        parts.append([[str(x) for x in row] for row in classes.tolist()])
+    is_exact = value.dtype == np.float32 and forest.link not in ("log1p_exp", "halving")
+    head = (forest.row_width, forest.n_outputs, labels, len(rows), 0 if is_exact else 2)
+    lines = (" ".join(word for part in parts for word in part[k]) for k in range(len(rows)))
+    return "\n".join([" ".join(map(str, head)), *lines, ""])
+
+
+def _predict(predictor: Predictor, rows: Array, by_reference: bool) -> tuple[Array, Array]:
+    """Return margins and values (R, C); code for another machine does not run here."""
+    forest, shape = predictor.forest, (len(rows), -1)
+    if not (by_reference or predictor.target.is_elsewhere):
+        margin, value = predictor.predict_margin(rows), predictor.predict_value(rows)
+        return margin.reshape(shape), value.reshape(shape)
+    margin = forest.predict_reference(rows)
+    return margin, forest.values_of(margin, apply_c_function)
+
+
+def _take_out_refused(forest: Forest, rows: Array) -> Array:
+    for word, test in (("nan", np.isnan), ("inf", np.isinf)):
+        if word in forest.refuses:
+            rows = np.where(test(rows), rows.dtype.type(1), rows)
+    return rows
+
+
+def _to_bits(numbers: Array) -> list[list[str]]:
+    """Return the bits of floats (R, C) as texts of 8 or 16 digits."""
+    width = 2 * numbers.dtype.itemsize
+    bits = np.ascontiguousarray(numbers).view(f"u{numbers.dtype.itemsize}")
+    return [[f"{x:0{width}x}" for x in row] for row in bits.tolist()]
