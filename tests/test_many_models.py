@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,3 +136,12 @@ def test_an_output_cannot_be_chosen_where_there_is_only_one() -> None:
     single = tvm_forest.build(drawn_forest(3, 2, seed=1), schedule=simple)
     with pytest.raises(UnsupportedModel, match="argument 'which'.*it has one output"):
         single.predict(np.zeros((1, single.forest.row_width), np.float32), which=[0])
+
+
+def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "many_models.md"
+    blocks = re.findall(r"```(python|text)\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    for (_, code), (_, shown) in zip(blocks[::2], blocks[1::2], strict=True):
+        exec(compile(code, page.name, "exec", dont_inherit=True), names)
+        assert capsys.readouterr().out == shown
