@@ -70,7 +70,11 @@ class Lowered:
     before: tvm.IRModule
     after: tvm.IRModule
     block_rows: dict[str, int]
-    stages: dict[str, tvm.IRModule] = field(default_factory=dict, repr=False)
+    stages: dict[str, tvm.IRModule] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        names = ", ".join(sorted(x.name_hint for x in self.before.functions))
+        return f"<Lowered: {names}; .before, .after and {len(self.stages)} .stages have .show()>"
 
 
 def compile_forest(

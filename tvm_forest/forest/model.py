@@ -56,6 +56,10 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         if problem is not None:
             raise ModelFormatError(f"forest: {problem}; the model is damaged")
 
+    def __repr__(self) -> str:
+        sizes = f"{self.n_trees} trees, {self.n_nodes} nodes, {self.row_width} columns"
+        return f"<Forest of {self.source or 'no library'}: {sizes}, outputs: {self.n_outputs}>"
+
     def arrays_per(self, unit: Unit) -> dict[str, Array]:
         """Return the arrays, by field, that have an entry for each node or for each tree."""
         values = {name: getattr(self, name) for name, role in ROLES.items() if role.unit == unit}
@@ -82,6 +86,8 @@ class Forest(Trees, InputMeaning, OutputMeaning):
             digest.update(name.encode())
             if isinstance(value, np.ndarray) and value.dtype.hasobject:
                 value = value.tolist()  # labels, of which the bytes are pointers
+            if isinstance(value, Forest):
+                value = value.identity
             if isinstance(value, np.ndarray):
                 digest.update(str((value.dtype.str, value.shape)).encode())
                 digest.update(value.reshape(-1).view(np.uint8).data)

@@ -58,6 +58,11 @@ class Schedule(Nest):
     likely: tuple[int, ...] | None = None
     steps: tuple[TraceStep, ...] = ()
 
+    def __repr__(self) -> str:
+        """Tell the directives; `print` shows the nest."""
+        told = (f"{x.do}({', '.join(map(repr, x.arguments.values()))})" for x in self.steps)
+        return f"<Schedule of {self.trees} trees: {'.'.join(told) or 'row by row, tree by tree'}>"
+
     # -- the language -----------------------------------------------------------------------------
 
     tile = loops.tile
