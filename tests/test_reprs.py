@@ -1,8 +1,11 @@
-"""What a notebook shows of an object in the last line of a cell: short, and what it is."""
+"""What a notebook shows and completes of an object: short, and by the names of scikit-learn."""
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 import pytest
+import xgboost
 
 import tvm_forest
 from forests import drawn_forest
@@ -30,3 +33,15 @@ def test_forests_differ_that_differ_in_rounds_left_out() -> None:
     longer = [drawn_forest(5, 2, seed=seed) for seed in (1, 2)]
     first, other = (replace(FOREST, with_all_rounds=x, rounds_left_out=1) for x in longer)
     assert first.signature == other.signature and first.identity != other.identity
+
+
+def test_predictors_have_the_attributes_of_fitted_estimators() -> None:
+    rows = pd.DataFrame(np.eye(6, 3), columns=["a", "b", "c"])
+    model = xgboost.XGBClassifier(n_estimators=2).fit(rows, [0, 1, 2, 0, 1, 2])
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
+    assert predictor.n_features_in_ == model.n_features_in_
+    assert predictor.feature_names_in_.tolist() == model.feature_names_in_.tolist()
+    assert predictor.classes_.tolist() == model.classes_.tolist()
+    bare = tvm_forest.build(FOREST, schedule=START)
+    assert not hasattr(bare, "feature_names_in_") and not hasattr(bare, "classes_")
+    assert bare.n_features_in_ == 5

@@ -30,6 +30,27 @@ class ClassMethods:
     _sums: Any
 
     @property
+    def n_features_in_(self) -> int:
+        """The columns of the rows that `predict` takes, as scikit-learn calls them."""
+        return self.forest.given_width
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """Names of these columns, (F,) texts; there is no such attribute where they have none."""
+        return np.asarray(self._get_known("feature_names_in_", self.forest.given_names), object)
+
+    @property
+    def classes_(self) -> Array:
+        """Labels of the classes; there is no such attribute of a model without labels."""
+        return np.asarray(self._get_known("classes_", self.forest.labels))
+
+    def _get_known(self, name: str, value: Any) -> Any:
+        """Return what the model tells, or raise what `hasattr` and scikit-learn look for."""
+        if value is None:
+            raise AttributeError(f"the model '{self.forest.source}' has no '{name}'")
+        return value
+
+    @property
     def gives_probabilities(self) -> bool:
         """Whether `predict_proba` can be asked."""
         forest = self.forest
