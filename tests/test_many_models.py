@@ -134,3 +134,11 @@ def test_an_output_cannot_be_chosen_where_there_is_only_one() -> None:
     single = tvm_forest.build(drawn_forest(3, 2, seed=1), schedule=simple)
     with pytest.raises(UnsupportedModel, match="argument 'which'.*it has one output"):
         single.predict(np.zeros((1, single.forest.row_width), np.float32), which=[0])
+
+
+def test_an_output_is_not_chosen_beside_an_argument_of_the_library() -> None:
+    two = replace(drawn_forest(6, 2, base=(0.5, 1.0)), source="xgboost reg:squarederror")
+    one = tvm_forest.build(two, schedule=simple)
+    rows = np.zeros((1, one.forest.row_width), np.float32)
+    with pytest.raises(InputError, match="arguments 'which' and 'output_margin': give one of them"):
+        one.predict(rows, which=[0], output_margin=True)

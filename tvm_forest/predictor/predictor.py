@@ -191,7 +191,7 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
         """
         if as_source:
             now = self._present or self
-            return predict_as_source(now, rows, n_jobs, iteration_range, as_source)
+            return predict_as_source(now, rows, n_jobs, iteration_range, as_source, which=which)
         if which is not None:
             return (
                 (self._present or self)._part(iteration_range)._one_of_several.predict(rows, which)
