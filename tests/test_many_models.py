@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import catboost_models
@@ -142,3 +143,23 @@ def test_an_output_is_not_chosen_beside_an_argument_of_the_library() -> None:
     rows = np.zeros((1, one.forest.row_width), np.float32)
     with pytest.raises(InputError, match="arguments 'which' and 'output_margin': give one of them"):
         one.predict(rows, which=[0], output_margin=True)
+
+
+def test_rows_are_read_as_the_library_of_the_models_reads_them() -> None:
+    forest = replace(
+        drawn_forest(3, 2, n_features=1), source="scikit-learn DecisionTreeRegressor", missing=None
+    )
+    threshold = forest.threshold.copy()
+    threshold[:] = 2.0**54
+    forest = replace(forest, threshold=threshold, comparison="<=", object_dtype="float32")
+    frame = pandas.DataFrame({"a": [2**54 + 2**30 + 1], "b": [0.5]})[["a"]]
+    for rows in (frame, [["18014398509481984"]]):
+        one = tvm_forest.build([forest, forest], schedule=simple)
+        alone = tvm_forest.build(forest, schedule=simple)
+        assert bits(one.predict(rows)[:, 0]) == bits(alone.predict(rows))
+
+
+def test_models_of_several_libraries_are_refused() -> None:
+    first = replace(drawn_forest(3, 2, seed=1), source="scikit-learn x")
+    with pytest.raises(UnsupportedModel, match="model 1 .* is of another library than model 0"):
+        tvm_forest.load([first, replace(first, source="xgboost y")])

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from .checks import refusal
+from .roundings import library_of
 
 _OBJECTS, _TEXTS = "O", "US"
 """Kinds of dtypes of numpy."""
@@ -46,7 +47,7 @@ def read_list(rows: Any, forest: Forest) -> Array:
 
 def reads_lists_as_objects(forest: Forest) -> bool:
     """Return whether the library takes the values of a list one by one, of whatever kind."""
-    return forest.source.startswith(("scikit-learn", "catboost"))
+    return library_of(forest) in ("scikit-learn", "catboost")
 
 
 def _to_numbers(values: Any, dtype: str) -> Array:

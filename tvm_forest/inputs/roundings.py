@@ -23,8 +23,8 @@ _DIRECT = frozenset(map(np.dtype, ("float32", "float64")))
 
 
 def library_of(forest: Forest) -> str:
-    """Return the name of the library that a model is of."""
-    return forest.source.partition(" ")[0]
+    """Return the name of the library that a model, or a list of them, is of."""
+    return forest.source.rpartition(" models of ")[2].partition(" ")[0]
 
 
 def pass_array(array: Array, forest: Forest) -> Array:
