@@ -80,8 +80,8 @@ def _check(number: int, forest: Forest, first: Forest) -> None:
     libraries = [x.source.rpartition(" models of ")[2].partition(" ")[0] for x in (forest, first)]
     if libraries[0] != libraries[1]:  # which read rows each in its way
         raise UnsupportedModel(
-            f"load: model {number} of the list, '{forest.source}', is of another library than model "
-            f"0, '{first.source}'; build those that differ one by one"
+            f"load: model {number} of the list, '{forest.source}', is of another library than "
+            f"model 0, '{first.source}'; build those that differ one by one"
         )
     for name, role in ROLES.items():
         mine, others = getattr(forest, name), getattr(first, name)
