@@ -289,3 +289,15 @@ if __name__ == "__main__":
         became, layouts = compare(number)
         counts.update([became, *layouts])
     print(counts)
+
+
+@pytest.mark.parametrize("base", [[0.5], [0.5, -1.0, 0.25]], ids=["one output", "classes"])
+def test_a_model_of_one_round_is_of_another_kind_than_one_of_several(base: list[float]) -> None:
+    one, two = (drawn_forest(rounds * len(base), 3, base=base) for rounds in (1, 2))
+    schedules = [{1: tvm_forest.new_schedule(x).represent_as("sparse")} for x in (one, two)]
+    asked = [ask_for(x, sch, outputs=(SUMS,)) for x, sch in zip((one, two), schedules, strict=True)]
+    laid = [lay_out(x) for x in asked]
+    texts = [lower(*x) for x in zip(asked, laid, strict=True)]
+    assert texts[0] != texts[1]  # whose only tree has the number 0, whatever `sizes` says
+    first, other = (x.functions[0] for x in laid)
+    assert describe_kind(first) != describe_kind(other)  # type: ignore[arg-type]

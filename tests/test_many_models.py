@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import catboost_models
@@ -130,6 +131,9 @@ def test_numbers_of_outputs_are_checked(which: Any, message: str) -> None:
     one = tvm_forest.build([drawn_forest(3, 2, seed=k) for k in (1, 2)], schedule=simple)
     with pytest.raises(InputError, match=message):
         one.predict(np.zeros((3, one.forest.row_width), np.float32), which=which)
+    assert one.predict(np.zeros((0, one.forest.row_width), np.float32), which=[]).shape == (0,)
+    with pytest.raises(InputError, match="argument 'n_jobs'"):
+        one.predict(np.zeros((1, one.forest.row_width), np.float32), n_jobs=0, which=[1])
 
 
 def test_an_output_cannot_be_chosen_where_there_is_only_one() -> None:
@@ -145,3 +149,31 @@ def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str])
     for (_, code), (_, shown) in zip(blocks[::2], blocks[1::2], strict=True):
         exec(compile(code, page.name, "exec", dont_inherit=True), names)
         assert capsys.readouterr().out == shown
+
+
+def test_an_output_is_not_chosen_beside_an_argument_of_the_library() -> None:
+    two = replace(drawn_forest(6, 2, base=(0.5, 1.0)), source="xgboost reg:squarederror")
+    one = tvm_forest.build(two, schedule=simple)
+    rows = np.zeros((1, one.forest.row_width), np.float32)
+    with pytest.raises(InputError, match="arguments 'which' and 'output_margin': give one of them"):
+        one.predict(rows, which=[0], output_margin=True)
+
+
+def test_rows_are_read_as_the_library_of_the_models_reads_them() -> None:
+    forest = replace(
+        drawn_forest(3, 2, n_features=1), source="scikit-learn DecisionTreeRegressor", missing=None
+    )
+    threshold = forest.threshold.copy()
+    threshold[:] = 2.0**54
+    forest = replace(forest, threshold=threshold, comparison="<=", object_dtype="float32")
+    frame = pandas.DataFrame({"a": [2**54 + 2**30 + 1], "b": [0.5]})[["a"]]
+    for rows in (frame, [["18014398509481984"]]):
+        one = tvm_forest.build([forest, forest], schedule=simple)
+        alone = tvm_forest.build(forest, schedule=simple)
+        assert bits(one.predict(rows)[:, 0]) == bits(alone.predict(rows))
+
+
+def test_models_of_several_libraries_are_refused() -> None:
+    first = replace(drawn_forest(3, 2, seed=1), source="scikit-learn x")
+    with pytest.raises(UnsupportedModel, match="model 1 .* is of another library than model 0"):
+        tvm_forest.load([first, replace(first, source="xgboost y")])

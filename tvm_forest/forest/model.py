@@ -98,6 +98,11 @@ class Forest(Trees, InputMeaning, OutputMeaning):
     # -- what follows from several parts ----------------------------------------------------------
 
     @property
+    def library(self) -> str:
+        """Name of the library that the model, or a list of models, is of; it decides about rows."""
+        return self.source.rpartition(" models of ")[2].partition(" ")[0]
+
+    @property
     def round_size(self) -> int:
         """Trees that add to every output once: C, or one whose leaves hold vectors."""
         return self.n_outputs // self.leaf_value.shape[1]

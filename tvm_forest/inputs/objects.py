@@ -46,7 +46,7 @@ def read_list(rows: Any, forest: Forest) -> Array:
 
 def reads_lists_as_objects(forest: Forest) -> bool:
     """Return whether the library takes the values of a list one by one, of whatever kind."""
-    return forest.source.startswith(("scikit-learn", "catboost"))
+    return forest.library in ("scikit-learn", "catboost")
 
 
 def _to_numbers(values: Any, dtype: str) -> Array:

@@ -22,11 +22,6 @@ _DIRECT = frozenset(map(np.dtype, ("float32", "float64")))
 """Numbers that do not become `Forest.other_dtype` first."""
 
 
-def library_of(forest: Forest) -> str:
-    """Return the name of the library that a model is of."""
-    return forest.source.partition(" ")[0]
-
-
 def pass_array(array: Array, forest: Forest) -> Array:
     """Return an array in the dtype that its numbers have before they become rows.
 
@@ -46,7 +41,7 @@ def pass_numbers(array: Array, forest: Forest) -> Array:
     CatBoost takes each long double, and each number whose bytes are not in the order of the
     machine, for a float of Python.
     """
-    dtype, library = array.dtype, library_of(forest)
+    dtype, library = array.dtype, forest.library
     is_long = dtype.kind == "f" and dtype.itemsize > 8
     if library == "catboost" and (is_long or not dtype.isnative):
         return array.astype(np.float64)
@@ -71,7 +66,7 @@ def pass_column(
         kind: of the frame.
         forest: the model.
     """
-    library, dtype = library_of(forest), getattr(series, "dtype", None)
+    library, dtype = forest.library, getattr(series, "dtype", None)
     is_object = getattr(dtype, "kind", "") == "O"
     has_gaps = missing is not None and bool(missing.any())
     if library == "catboost":
@@ -88,7 +83,7 @@ def pass_entries(entries: Array, matrix: Any, forest: Forest) -> Array:
 
     CatBoost takes those of other formats than CSR and CSC one by one.
     """
-    is_split = library_of(forest) == "catboost" and matrix.format not in ("csr", "csc")
+    is_split = forest.library == "catboost" and matrix.format not in ("csr", "csc")
     return entries.astype(np.float64) if is_split else pass_numbers(entries, forest)
 
 
@@ -99,7 +94,7 @@ def join_columns(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -
     pandas one by one where some are bools or may have gaps. XGBoost and LightGBM do not know record
     batches, and leave them to numpy.
     """
-    library = library_of(forest)
+    library = forest.library
     if forest.category_names or forest.pandas_categories or kind == "named":
         return None
     try:

@@ -5,8 +5,9 @@ millisecond.
 
 A compiled function reads the model from arrays. What is left in the code is what shapes its
 instructions: the schedule, the forms of walks, facts such as dtypes and the link, and the fields of
-the layout. How long arrays are is not among it, nor how many rounds of trees a sum has, so a model
-that is trained again with the same hyperparameters is mostly of the same kind. Layouts help: a
+the layout. How long arrays are is not among it, nor how many rounds of trees a sum has if there are
+several (the number of the only one is a constant, 0), so a model that is trained again with the
+same hyperparameters is mostly of the same kind. Layouts help: a
 number that differs with every training and is needed as a constant is rounded up to one that many
 models have, see `layouts/row_codes/planes.py`.
 
@@ -48,6 +49,7 @@ def describe_kind(laid: LaidFunction) -> str:
         "facts": [str(getattr(forest, name)) for name in FACTS],
         "divisors": forest.trees_of_class if forest.aggregate == "average" else None,
         "columns": forest.n_trees if laid.output in OF_LEAVES else None,
+        "one_round": sch.trees <= sch.round_size,
         "layout": _describe_value(laid.packed.layout),
         "arrays": [(x.dtype.str, x.ndim, x.shape[1:]) for x in laid.arguments],
     }

@@ -191,11 +191,9 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
         """
         if as_source:
             now = self._present or self
-            return predict_as_source(now, rows, n_jobs, iteration_range, as_source)
+            return predict_as_source(now, rows, n_jobs, iteration_range, as_source, which=which)
         if which is not None:
-            return (
-                (self._present or self)._part(iteration_range)._one_of_several.predict(rows, which)
-            )
+            return (self._present or self)._predict_one_of(rows, which, n_jobs, iteration_range)
         if iteration_range is None and not self._gives_labels:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):

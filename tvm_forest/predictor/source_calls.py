@@ -79,14 +79,22 @@ def predict_as_source(
     iteration_range: Range,
     arguments: dict[str, Any],
     called: str = "predict",
+    *,
+    which: Any = None,
 ) -> Any:
     """Predict as `predict` or `predict_proba` of the model's library does with these arguments.
 
     Raises:
-        InputError: the library has no such argument, or does not take this value of it.
+        InputError: the library has no such argument, or does not take this value of it; or `which`
+            is given, of which no library knows.
     """
     forest = predictor.forest
     _check(forest, arguments, called)
+    if which is not None:
+        raise InputError(
+            f"predict: arguments 'which' and {next(iter(arguments))!r}: give one of them; of all "
+            "outputs that predict gives without 'which', take that of each row"
+        )
     if forest.source.startswith("catboost"):
         asked = "Probability" if called == PROBABILITIES else arguments.get("prediction_type")
         rounds, jobs = _read_catboost(iteration_range, n_jobs, arguments)

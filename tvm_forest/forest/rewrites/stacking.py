@@ -77,6 +77,11 @@ def _check(number: int, forest: Forest, first: Forest) -> None:
             f"load: model {number} of the list, '{forest.source}', has {forest.n_outputs} outputs; "
             "only models of one output are joined; build the others one by one"
         )
+    if forest.library != first.library:  # which read rows each in its way
+        raise UnsupportedModel(
+            f"load: model {number} of the list, '{forest.source}', is of another library than "
+            f"model 0, '{first.source}'; build those that differ one by one"
+        )
     for name, role in ROLES.items():
         mine, others = getattr(forest, name), getattr(first, name)
         if name in _OWN:

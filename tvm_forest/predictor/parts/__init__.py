@@ -11,6 +11,7 @@ from ...forest import Array
 from ...inputs.checks import is_copied
 from ...late import import_late
 from ...process.locks import cached_property
+from ...threads import check_n_jobs
 from .rounds import columns_of_rounds, read_range
 
 if TYPE_CHECKING:
@@ -52,8 +53,12 @@ class PartMethods:
         part = now._rounds.find(now, begin, end)
         return self if part is now else part
 
-    def _predict_one_of(self: Any, rows: Any, which: Any, iteration_range: Any) -> Array:
-        """Predict by one output for each row."""
+    def _predict_one_of(
+        self: Any, rows: Any, which: Any, n_jobs: int | None, iteration_range: Any
+    ) -> Array:
+        """Predict by one output for each row, on one thread whatever `n_jobs` says."""
+        if n_jobs is not None:
+            check_n_jobs("predict", n_jobs)
         return self._for_rows(rows)._part(iteration_range)._one_of_several.predict(rows, which)
 
     @cached_property

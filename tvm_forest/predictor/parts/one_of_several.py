@@ -185,6 +185,7 @@ def _read_numbers(which: Any, n_rows: int, n_outputs: int) -> Array:
         InputError: they are no such numbers, or not as many as rows.
     """
     numbers = np.asarray(which)
+    numbers = numbers.astype(np.int64) if not numbers.size else numbers  # [] is of float64
     if numbers.dtype.kind not in "iu" or numbers.shape != (n_rows,):
         raise InputError(
             f"predict: argument 'which': expected {n_rows} whole numbers, one for each row, got "
