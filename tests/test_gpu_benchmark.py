@@ -102,6 +102,7 @@ def quickly(made: Made) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_drawn_schedules_are_compared_where_the_gpu_is(tmp_path: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("no g++, which the emulation of CUDA needs")

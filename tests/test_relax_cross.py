@@ -116,7 +116,7 @@ def test_forests_of_a_module_for_aarch64_have_their_bits(way: str, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["linked", "legalised"])
-@pytest.mark.cases(1)
+@pytest.mark.long
 def test_forests_of_a_module_for_webassembly_have_their_bits(way: str, tmp_path: Path) -> None:
     if why_not("wasm32"):
         pytest.skip(why_not("wasm32"))
