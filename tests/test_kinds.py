@@ -101,7 +101,7 @@ def compare(seed: int) -> tuple[str, list[str]]:
     try:
         other = train_again(first, np.random.default_rng(seed))
         if rng.random() < 0.5 and first.n_trees > first.round_size:
-            left = first.n_trees // first.round_size - 1
+            left = rng.choice((1, first.n_trees // first.round_size - 1))
             other, outputs = take_trees(other, np.arange(left * first.round_size)), (SUMS,)
         schedules = [draw_schedules(seed, x) if drawn else None for x in (first, other)]
         asked = [ask_for(first, schedules[0], target, outputs)]
