@@ -106,16 +106,44 @@ ABOUT = {
 HEAD = """\
 # How exact
 
-Made by `make differential`, which compiles every model of the tests by the default schedule and
-compares it with the library that trained it, on {rows:,} rows for each: rows of the model's own
-thresholds, their neighbours, its categories and numbers that are none, NaN, infinities, signed
-zeros, denormals and the largest floats, a quarter of them typical. "Equal" is equal to the bit.
+**A compiled model gives the predictions of the library that trained it, to the last bit.** {answer}
+"Equal" means that every bit is equal. A probability is made of the margin by a link, such as the
+sigmoid, and the column "ulp" has the largest difference found, in units of the last place.
 
-## By case
+"""
+CHECK = """
+## Check your own model
 
-The cases are those in which other engines were found to differ from the library that trained the
-model, by more than 1e-5 of max(1, |margin|), on 4,000 rows unless it is said. ulp is how far values
-are from the library's at most, in units of the last place; they come of equal margins by a link.
+`verify` compares the compiled model with the library that trained it, on rows made to be hard: on
+every threshold and beside it, missing, infinite, and smaller than any normal float.
+
+```python
+import xgboost
+from sklearn.datasets import load_breast_cancer
+
+import tvm_forest
+
+rows, labels = load_breast_cancer(return_X_y=True)
+model = xgboost.XGBClassifier(n_estimators=20, max_depth=4).fit(rows, labels)
+report = tvm_forest.verify(model, rows)
+assert report.ok
+print(str(report).splitlines()[0])
+```
+
+```text
+xgboost binary:logistic: equal
+```
+
+On the command line, `tvm-forest verify model.json rows.csv` does the same. [How it is
+exact](equality.md) explains why forests are not equal by themselves.
+
+"""
+CASE_HEAD = """
+## Where other engines differ
+
+Each case is one in which another engine was found to differ from the library that trained the
+model, by more than 1e-5 of max(1, |margin|). "Silently wrong" counts rows of 4,000 unless another
+number is given.
 
 | case | what it asks | our models | rows equal | ulp | silently wrong | refused by |
 |---|---|---|---|---|---|---|
@@ -124,6 +152,15 @@ PEERS = """
 The other engines were treelite 4.8.1 (its interpreter is GTIL), tl2cgen 1.0.0, lleaves 1.3.0,
 onnxruntime 1.31.1 with onnxmltools 1.16 and skl2onnx 1.20, daal4py 2026.2 and timber 0.6.0, beside
 XGBoost 3.2.0, LightGBM 4.7.0 and scikit-learn 1.9.1, which had trained the models.
+"""
+METHOD = """
+## How it was counted
+
+`make differential` compiles every model of the tests by its default schedule and compares it with
+the library that trained it, on {rows:,} rows for each model. These are rows on the model's own
+thresholds and beside them, known and unknown categories, NaN, infinities, signed zeros, denormals
+and the largest floats; a quarter of the rows are typical ones. {counted}
+
 """
 
 
@@ -152,18 +189,33 @@ of estimators and plain `CatBoost` objects, also with margins far beyond the ran
 def page_text(run: dict[str, Any]) -> str:
     """Return the page of a run."""
     entries: list[Entry] = run["models"]
-    lines = [HEAD.format(rows=run["rows"])]
+    lines = [HEAD.format(answer=answer(entries)), *totals(entries), CHECK, CATBOOST, CASE_HEAD]
     lines += [f"| {' | '.join(case_row(case, entries))} |\n" for case in CASES]
-    lines += [PEERS, "\n## Models of each case\n\n"]
+    lines += [PEERS, "\n## Old and new files\n\n", *files(entries)]
+    counted = {"rows": run["rows"], "counted": compared(entries, run["rows"])}
+    lines += [METHOD.format(**counted), "### Models of each case\n\n"]
     for case in CASES:
         names = ", ".join(found["name"] for found in of_case(case, entries))
         lines.append(f"- **{case}**: {names or 'none'}.\n")
-    lines += ["\n## In all\n\n", *totals(entries, run["rows"])]
-    lines += ["\n", CATBOOST]
-    lines += ["\n## Old and new files\n\n", *files(entries)]
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-    lines += ["\n## Versions\n\n", f"{versions}.\n"]
+    lines += ["\n### Versions\n\n", f"{versions}.\n"]
     return "".join(lines)
+
+
+def answer(entries: list[Entry]) -> str:
+    """Return how many models, margins and labels were compared, and how many differ."""
+    tried = [entry for entry in entries if "not compared" not in entry]
+    counts = {
+        key: [e[key] for e in tried if (e.get(key) or [None])[0] is not None]
+        for key in ("library", "labels")
+    }
+    margins, labels = (sum(rows for _, rows in counts[key]) for key in ("library", "labels"))
+    differ = sum(not entry["ok"] for entry in entries)
+    return (
+        f"{differ} of {len(tried)} models differ: {margins:,} rows were compared by their "
+        f"margins and {labels:,} by their labels. {len(entries) - len(tried)} more "
+        "are refused by name."
+    )
 
 
 def case_row(case: str, entries: list[Entry]) -> list[str]:
@@ -193,9 +245,11 @@ def largest(entries: list[Entry]) -> str:
     return str(max(found)) if found else ""
 
 
-def totals(entries: list[Entry], rows: int) -> list[str]:
+def totals(entries: list[Entry]) -> list[str]:
     """Return a table with a line for each library."""
-    lines = ["| library | configurations | rows equal | ulp | differ |\n|---|---|---|---|---|\n"]
+    lines = [
+        "| library | models | rows equal | ulp | models that differ |\n|---|---|---|---|---|\n"
+    ]
     libraries = dict.fromkeys(entry["name"].split(":")[0] for entry in entries)
     for library in [*libraries, ""]:
         of = [entry for entry in entries if entry["name"].startswith(f"{library}:" * bool(library))]
@@ -204,16 +258,20 @@ def totals(entries: list[Entry], rows: int) -> list[str]:
         count = f"{len(of) - refused}" + (f", {refused} refused" if refused else "")
         cells = (library or "all", count, rows_equal(of), largest(of), str(differ))
         lines.append(f"| {' | '.join(cells)} |\n")
+    return lines
+
+
+def compared(entries: list[Entry], rows: int) -> str:
+    """Return sentences about the rows that are left out, and about the reference walk."""
     whole = sum(entry.get("library", [0, 0])[1] == rows for entry in entries)
     left = sum(entry.get("left out", [0])[0] for entry in entries)
     compiled = sum(entry.get("reference", [0, 0])[1] for entry in entries)
-    lines.append(
-        f"\n{whole} configurations are compared on all {rows:,} rows; of the others some rows are "
-        f"left out, which the model or its library refuses, or about which it is wrong ({left:,} "
-        f"of the library's rows in all). Compiled code has the margins of the reference walk on "
-        f"each of {compiled:,} rows.\n"
+    return (
+        f"{whole} models are compared on all {rows:,} rows. For the others, rows are left out that "
+        "the model or its library refuses, or for which the library itself is wrong "
+        f"({left:,} rows in all). Compiled code has the margins of the reference walk on each of "
+        f"{compiled:,} rows."
     )
-    return lines
 
 
 def files(entries: list[Entry]) -> list[str]:

@@ -32,6 +32,7 @@ PAGES = (
     "predicting.md",
     "retraining.md",
     "equality.md",
+    "exactness.md",
     "measuring.md",
 )
 BLOCK = re.compile(
