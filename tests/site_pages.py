@@ -33,6 +33,7 @@ PAGES = (
     "retraining.md",
     "equality.md",
     "exactness.md",
+    "starting.md",
     "measuring.md",
 )
 BLOCK = re.compile(
