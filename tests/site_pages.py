@@ -34,6 +34,7 @@ PAGES = (
     "equality.md",
     "exactness.md",
     "starting.md",
+    "cpu.md",
     "measuring.md",
 )
 BLOCK = re.compile(
