@@ -17,7 +17,7 @@ import sensitivity
 from searches import RECORDS
 
 PAGES = {"AuthenticAMD": "tuning_amd.md", "GenuineIntel": "tuning_intel.md"}
-"""In docs."""
+"""In benchmarks/results."""
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         "summary": search.summary(found["results"], folder),
     }
     tables |= {title: sensitivity.text(x, "found for") for title, x in matrices.items()}
-    cpu_page.write(cpu_page.ROOT / "docs" / cpu_page.page_of(PAGES), tables)
+    cpu_page.write(Path(__file__).parent / "results" / cpu_page.page_of(PAGES), tables)
 
 
 if __name__ == "__main__":

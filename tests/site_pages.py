@@ -35,6 +35,7 @@ PAGES = (
     "exactness.md",
     "starting.md",
     "cpu.md",
+    "tuning.md",
     "measuring.md",
 )
 BLOCK = re.compile(

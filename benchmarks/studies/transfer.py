@@ -2,7 +2,7 @@
 
 Cells are models at a size of batch. In each cell the guided search finds a schedule, and those that
 it found elsewhere are timed beside it, in turns. The winners on two processors that the pages
-docs/tuning_amd.md and docs/tuning_intel.md list are timed here, too.
+benchmarks/results/tuning_amd.md and tuning_intel.md list are timed here, too.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def read_pages() -> dict[str, dict[tuple[str, int], str]]:
     """
     found = {}
     for processor, page in PAGES.items():
-        text = SEARCHES.search((ROOT / "docs" / page).read_text(encoding="utf-8"))
+        text = SEARCHES.search((ROOT / "benchmarks" / "results" / page).read_text(encoding="utf-8"))
         assert text is not None, f"{page} has no table of searches"
         lines = [line.strip("| ").split(" | ") for line in text[1].splitlines()[2:]]
         won = {(line[0], int(line[1])): line[-1] for line in lines}
