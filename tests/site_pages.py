@@ -36,6 +36,7 @@ PAGES = (
     "starting.md",
     "cpu.md",
     "tuning.md",
+    "reference/predictor.md",
     "measuring.md",
 )
 BLOCK = re.compile(
