@@ -35,6 +35,7 @@ PAGES = (
     "exactness.md",
     "starting.md",
     "cpu.md",
+    "schedules.md",
     "tuning.md",
     "reference/predictor.md",
     "measuring.md",
