@@ -1,10 +1,10 @@
 """Time calls of one row in every form in which rows may be given.
 
-    python benchmarks/calls.py [--rows 1] [--out calls.md]
+    python benchmarks/calls.py [--rows 1 100] [--out calls.md]
 
-The model is of XGBoost, 100 trees of depth 6 for 30 columns. Predictions are compared before anything
-is timed. Forms take turns, in an order that is drawn for each round; a time is the median over
-rounds of the mean of a turn. Packages that are not installed are left out.
+The model is of XGBoost, 100 trees of depth 6 for 30 columns. Predictions are compared before
+anything is timed. Forms take turns, in an order that is drawn for each round; a time is the median
+over rounds of the mean of a turn. Packages that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def forms_of(rows: np.ndarray) -> dict[str, Any]:
         "list of lists": rows.tolist(),
         "list of dicts": frame.to_dict("records"),
         "pandas, one dtype": frame,
-        "pandas, a column of float64": frame.astype({"f0": np.float64}),
+        "pandas, to_numpy in the call": lambda: frame.to_numpy(np.float32),
+        "pandas, a column of float64": (mixed := frame.astype({"f0": np.float64})),
+        "the same, to_numpy in the call": lambda: mixed.to_numpy(np.float32),
     }
     makers: dict[str, Callable[[Any], Any]] = {
         "polars": lambda package: package.DataFrame({x: frame[x].to_numpy() for x in names}),
@@ -88,10 +90,14 @@ def main() -> None:
     chosen = parser.parse_args()
     model = train()
     predictor = tvm_forest.build(model, n_jobs=1)
+
+    def predict(rows: Any) -> Any:
+        return predictor.predict(rows() if callable(rows) else rows)
+
     found = {}
     for count in chosen.rows:
         rows = np.random.default_rng(1).normal(size=(count, COLUMNS)).astype(np.float32)
-        found[count] = time_forms(predictor.predict, forms_of(rows))
+        found[count] = time_forms(predict, forms_of(rows))
     plain = {count: times["array of float32"] for count, times in found.items()}
     lines = [
         [name, *(f"{t[name]:.3g} ({t[name] / plain[n]:.2g})" for n, t in found.items())]

@@ -5,10 +5,10 @@
 Margins are compared with the reference before anything is timed. Batches are distinct and rotate,
 because re-timing one batch teaches the branch predictor its paths. Schedules run in turns, in an
 order that is drawn for each round, and medians are shown. The row "no trees" is what a call costs
-in Python, with the same rows; "default" is what `build` chooses for each size of batch, and "best hop by
-hop" is `hop_schedule`. All other rows have the layout `array`. `airline` is the published model of 100 trees of
-depth 8; `letters` is trained here, 26 classes of 50 trees of depth up to 6. Writes schedules.json
-and schedules.png.
+in Python, with the same rows; "default" is what `build` chooses for each size of batch, and "best
+hop by hop" is `hop_schedule`. All other rows have the layout `array`. `airline` is the published
+model of 100 trees of depth 8; `letters` is trained here, 26 classes of 50 trees of depth up to 6.
+Writes schedules.json and schedules.png.
 """
 
 from __future__ import annotations

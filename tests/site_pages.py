@@ -38,6 +38,10 @@ PAGES = (
     "schedules.md",
     "tuning.md",
     "reference/predictor.md",
+    "calls.md",
+    "coming_from.md",
+    "environment.md",
+    "troubleshooting.md",
     "measuring.md",
 )
 BLOCK = re.compile(
