@@ -37,6 +37,7 @@ PAGES = (
     "cpu.md",
     "schedules.md",
     "tuning.md",
+    "reference/index.md",
     "reference/predictor.md",
     "calls.md",
     "coming_from.md",

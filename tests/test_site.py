@@ -40,6 +40,11 @@ def test_the_reference_describes_every_public_name() -> None:
     assert names - list_documented() == set()
 
 
+def test_the_index_of_the_reference_lists_every_public_name() -> None:
+    listed = re.findall(r"`(\w+)`", (DOCS / "reference" / "index.md").read_text(encoding="utf-8"))
+    assert set(tvm_forest._ROOM_OF) - set(listed) == set()
+
+
 def test_the_reference_describes_every_directive() -> None:
     text = (DOCS / "reference" / "directives.md").read_text(encoding="utf-8")
     assert {name.rpartition(".")[2] for name in DOCUMENTED.findall(text)} == set(DIRECTIVES)

@@ -358,7 +358,7 @@ def test_a_search_goes_on_in_its_file_and_ctrl_c_keeps_what_was_found(tmp_path: 
 def test_the_command_tunes_and_says_how_to_use_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tvm_forest.api, "load", lambda model: MODEL)
+    monkeypatch.setattr("tvm_forest.frontends.load", lambda model: MODEL)
     words = ["tune", "m.json", "--batch-size", "1", "--trials", "2", "--budget", "30"]
     words += ["--limit-s", "20"]
     assert main([*words, "--records", str(tmp_path / "r.jsonl")]) == 0

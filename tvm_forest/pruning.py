@@ -77,6 +77,11 @@ def prune(model: Any, rows: Any, labels: Any = None, *, loss: float = 0.01) -> P
         InputError: rows or labels of the wrong kind or number, or no such loss.
         UnsupportedModel: the model does not add up its trees.
         ModelFormatError: see `load`.
+
+    Examples:
+        >>> pruned = tvm_forest.prune(model, rows, labels, loss=0.05)
+        >>> pruned.forest.n_trees <= 15
+        True
     """
     forest = frontends.load(model)
     if isinstance(loss, bool) or not isinstance(loss, int | float) or not loss >= 0:

@@ -79,6 +79,10 @@ class ClassMethods:
         Raises:
             UnsupportedModel: the model tells no classes apart.
             InputError: rows or another argument of the wrong kind, or a class does not fit dtype.
+
+        Examples:
+            >>> predictor.predict_class(rows[::50])
+            array([0, 1, 2], dtype=int32)
         """
         if dtype not in DTYPES:
             raise InputError(

@@ -146,6 +146,10 @@ class ContributionMethods:
             UnsupportedModel: the source does not tell the weights; linear leaves; a margin that is
                 no sum.
             InputError: rows, n_jobs or iteration_range of the wrong kind.
+
+        Examples:
+            >>> predictor.predict_contributions(rows).shape
+            (150, 3, 5)
         """
         part = (self._present or self)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
@@ -163,6 +167,10 @@ class ContributionMethods:
 
         Raises:
             UnsupportedModel, InputError: see `predict_contributions`.
+
+        Examples:
+            >>> predictor.predict_interactions(rows).shape
+            (150, 3, 5, 5)
         """
         part = (self._present or self)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs

@@ -117,6 +117,9 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
             InputError: no such prefix, suffix or command, or the files cannot be written.
             UnsupportedModel: the model or its target cannot be exported, or not to the language.
             BuildError, DeviceError: there is no compiler for C or CUDA, or it fails.
+
+        Examples:
+            >>> predictor.export_library("model.so")  # doctest: +SKIP
         """
         exporting.export_library(self._present or self, path, prefix, cc, to)
 
@@ -128,6 +131,9 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
 
         Raises:
             BuildError: there is no such text.
+
+        Examples:
+            >>> print(predictor.source("ll"))  # doctest: +SKIP
         """
         if kind not in ("asm", "ll"):
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
@@ -147,6 +153,9 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
             InputError: the file cannot be written.
             UnsupportedModel: class labels that are neither texts nor numbers, or code for another
                 machine.
+
+        Examples:
+            >>> predictor.save("model.tvmf")
         """
         saving.save(self._present or self, file)
 
@@ -188,6 +197,10 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
         Raises:
             InputError: rows, n_jobs or another argument of the wrong kind, or one that the library
                 does not have.
+
+        Examples:
+            >>> predictor.predict(rows[::50])
+            array([0, 1, 2])
         """
         if as_source:
             now = self._present or self
@@ -217,6 +230,10 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
 
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
+
+        Examples:
+            >>> predictor.predict_value(rows).shape
+            (150, 3)
         """
         now = self._present or self
         return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[1])
@@ -239,6 +256,10 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
         Raises:
             UnsupportedModel: the model gives no probabilities.
             InputError: see `predict`.
+
+        Examples:
+            >>> predictor.predict_proba(rows[:1]).round(2)
+            array([[0.83, 0.09, 0.08]], dtype=float32)
         """
         now = self._present or self
         if not now.gives_probabilities:
@@ -264,6 +285,10 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
 
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
+
+        Examples:
+            >>> predictor.predict_margin(rows).shape
+            (150, 3)
         """
         if iteration_range is None:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
@@ -283,6 +308,10 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
 
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
+
+        Examples:
+            >>> predictor.apply(rows).shape  # a leaf for each of 15 trees
+            (150, 15)
         """
         now = self._present or self
         ids = now._leaves("apply", rows, n_jobs, iteration_range)[:, :, 0]
@@ -298,6 +327,10 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
 
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
+
+        Examples:
+            >>> predictor.predict_per_tree(rows).shape
+            (150, 15)
         """
         leaves = (self._present or self)._leaves("per_tree", rows, n_jobs, iteration_range)
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
@@ -314,6 +347,10 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
 
         Raises:
             InputError: rows of the wrong kind.
+
+        Examples:
+            >>> float(predictor.tolerance(rows).max())  # the schedule keeps the order
+            0.0
         """
         now = self._present or self
         forest, columns = now.forest, now.columns

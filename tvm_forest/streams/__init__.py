@@ -153,6 +153,11 @@ def predict_file(
         InputError: a file that cannot be read or written, is damaged or lacks a column, rows of the
             wrong kind, an argument that makes no sense, or pyarrow is missing for a format.
         UnsupportedModel: the model does not give this kind of prediction.
+
+    Examples:
+        >>> np.save("rows.npy", rows)
+        >>> tvm_forest.predict_file(predictor, "rows.npy", "out.npy")  # doctest: +ELLIPSIS
+        150
     """
     if kind not in KINDS:
         raise InputError(

@@ -99,6 +99,9 @@ class LiveMethods:
         Raises:
             InputError: it has other columns, labels or outputs, or another dtype of these.
             ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
+
+        Examples:
+            >>> predictor.update(model)
         """
         made = updating.make_successor(self._present or self, model)
         with _becoming:
@@ -122,6 +125,10 @@ class LiveMethods:
         Raises:
             InputError: timeout is no number of seconds.
             ForestError: the model cannot be compiled; see `tvm_forest.build`.
+
+        Examples:
+            >>> predictor.wait()
+            True
         """
         is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
         if timeout is not None and not (is_number and timeout >= 0):

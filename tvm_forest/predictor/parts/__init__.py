@@ -48,6 +48,10 @@ class PartMethods:
             InputError: the range is beyond the model, or lies behind the best round of a saved
                 predictor.
             UnsupportedModel: isolation forests, whose scores are of all trees.
+
+        Examples:
+            >>> predictor.rounds(0, 2)
+            <Predictor of xgboost multi:softprob: 6 trees, 4 features, target llvm>
         """
         now = self._present or self
         part = now._rounds.find(now, begin, end)

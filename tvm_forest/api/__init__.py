@@ -7,55 +7,50 @@ The only room that picks defaults. TVM is imported when the first model is built
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError
-from .forest import Forest
-from .forest.hits import find_peel_depths
-from .forest.rewrites.canonical_form import canonicalize
-from .late import import_late
-from .schedule_prims import Schedule
-from .schedule_prims import rewrite as rewrite_forest
-from .schedule_prims.batches import Edited
-from .schedule_prims.fitting import check_fit
-from .target import Target, TvmTarget, parse_target
-from .threads import check_n_jobs
+from ..errors import InputError
+from ..forest import Forest
+from ..forest.hits import find_peel_depths
+from ..forest.rewrites.canonical_form import canonicalize
+from ..late import import_late
+from ..schedule_prims import Schedule
+from ..schedule_prims import rewrite as rewrite_forest
+from ..schedule_prims.batches import Edited
+from ..schedule_prims.fitting import check_fit
+from ..target import parse_target
+from ..threads import check_n_jobs
+from .tuning import TargetLike as TargetLike
+from .tuning import check_count
+from .tuning import tune as tune
 
 if TYPE_CHECKING:
-    from . import compiler, frontends, verification
-    from .compiler import Lowered
-    from .forest import profile as profiles
-    from .forest.profile import Profile
-    from .predictor import building, saving
-    from .predictor.live import pending
-    from .predictor.predictor import Predictor
-    from .predictor.saving import Source
-    from .search import heuristic, measuring, strategies
-    from .search import records as kept_records
-    from .search.measuring import Tuned, gpu
-    from .search.measuring import remote as remote_machines
-    from .verification import Report
+    from .. import compiler, frontends, verification
+    from ..compiler import Lowered
+    from ..forest import profile as profiles
+    from ..forest.profile import Profile
+    from ..predictor import building, saving
+    from ..predictor.live import pending
+    from ..predictor.predictor import Predictor
+    from ..predictor.saving import Source
+    from ..search import heuristic
+    from ..search import records as kept_records
+    from ..search.measuring import gpu
+    from ..verification import Report
 else:
     building = import_late("tvm_forest.predictor.building")
     compiler = import_late("tvm_forest.compiler")
     frontends = import_late("tvm_forest.frontends")
     gpu = import_late("tvm_forest.search.measuring.gpu")
     heuristic = import_late("tvm_forest.search.heuristic")
-    measuring = import_late("tvm_forest.search.measuring")
     pending = import_late("tvm_forest.predictor.live.pending")
     profiles = import_late("tvm_forest.forest.profile")
     kept_records = import_late("tvm_forest.search.records")
-    remote_machines = import_late("tvm_forest.search.measuring.remote")
     saving = import_late("tvm_forest.predictor.saving")
-    strategies = import_late("tvm_forest.search.strategies")
     verification = import_late("tvm_forest.verification")
-
-TargetLike = str | dict[str, Any] | Target | TvmTarget
 
 
 def load(model: Any) -> Forest:
@@ -74,12 +69,24 @@ def load(model: Any) -> Forest:
     Raises:
         ModelFormatError: the file is missing, damaged or no model.
         UnsupportedModel: the model has a part that cannot be reproduced exactly.
+
+    Examples:
+        >>> tvm_forest.load(model).n_trees
+        15
     """
     return frontends.load(model)
 
 
 def new_schedule(model: Any) -> Schedule:
-    """Return the schedule of a model, see `load`, to begin with: row by row, tree by tree."""
+    """Return the schedule of a model, see `load`, to begin with: row by row, tree by tree.
+
+    Examples:
+        >>> print(tvm_forest.new_schedule(model))
+        for batch in (0, n, 1)
+          for class in (0, 3, 1)
+            for tree in (0, 5, 1)
+              out[batch, class] += walk(tree*3 + class, batch)
+    """
     return heuristic.new_schedule(load(model))
 
 
@@ -90,6 +97,10 @@ def hop_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
 
     Args:
         model, target: see `load` and `build`.
+
+    Examples:
+        >>> tvm_forest.hop_schedule(model).keeps_order
+        True
     """
     return heuristic.hop_schedule(load(model), parse_target(target))
 
@@ -99,6 +110,10 @@ def default_schedules(model: Any, target: TargetLike = "llvm") -> dict[int, Sche
 
     Args:
         model, target: see `load` and `build`.
+
+    Examples:
+        >>> min(tvm_forest.default_schedules(model))  # the first serves a single row
+        1
     """
     return heuristic.default_schedules(load(model), parse_target(target))
 
@@ -115,6 +130,10 @@ def profile(model: Any, rows: Any) -> Profile:
 
     Raises:
         InputError: rows of the wrong kind.
+
+    Examples:
+        >>> counted = tvm_forest.profile(model, rows)
+        >>> predictor = tvm_forest.build(model, profile=counted, schedule=plain)
     """
     forest = _load_with_hits(model)
     return profiles.Profile.of_leaves(forest, build(forest).apply(rows))
@@ -130,6 +149,11 @@ def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> F
     Raises:
         ScheduleError: a rewrite needs a profile, or the schedule is of another model.
         InputError: the profile is of another model.
+
+    Examples:
+        >>> tiled = plain.tile_nodes(2)
+        >>> tvm_forest.rewrite(model, tiled).n_trees
+        15
     """
     forest = canonicalize(_load_with_hits(model, profile))
     check_fit("rewrite", forest, schedule)
@@ -146,6 +170,9 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
 
     Raises:
         ScheduleError, InputError: see `rewrite`.
+
+    Examples:
+        >>> schedule = tvm_forest.with_depths(plain.sort_trees(), model)
     """
     forest = rewrite(model, schedule, profile)
     depths = [forest.depths] if forest.hits is None else [forest.depths, find_peel_depths(forest)]
@@ -176,6 +203,10 @@ def lower(
 
     Raises:
         ScheduleError, InputError: see `build`.
+
+    Examples:
+        >>> lowered = tvm_forest.lower(model, plain)
+        >>> lowered.before.show()  # doctest: +SKIP
     """
     forest, machine = _load_with_hits(model, profile), parse_target(target)
     schedule = default_schedules(forest, machine) if schedule is None else schedule
@@ -227,6 +258,11 @@ def build(
         InputError: the target is unknown, or has to be waited for, the profile is of another model,
             n_jobs is no number of threads, or records hold nothing for this model here.
         BuildError: LLVM is missing, or the compiler fails.
+
+    Examples:
+        >>> predictor = tvm_forest.build(model, schedule=plain)
+        >>> bool((predictor.predict(rows) == model.predict(rows)).all())
+        True
     """
     check_n_jobs("build", n_jobs)
     forest, machine = _load_with_hits(model, profile), parse_target(target)
@@ -242,108 +278,6 @@ def build(
     predictor = building.build(request) if wait else pending.build_later(request)
     predictor.n_jobs = n_jobs
     return predictor
-
-
-def tune(
-    model: Any,
-    target: TargetLike = "llvm",
-    batch_size: int | Sequence[int] = (1, 64, 4096),
-    rows: Any = None,
-    strategy: str = "heuristic",
-    *,
-    budget_s: float = 60.0,
-    trials: int | None = None,
-    seed: int = 0,
-    records: str | os.PathLike[str] | None = None,
-    n_jobs: int | None = None,
-    limit_s: float = 30.0,
-    limit_mb: float = 8192.0,
-    progress: bool | None = None,
-    exact: bool = True,
-    remote: str | None = None,
-) -> Tuned:
-    """Search for the fastest schedules of a model, by measuring on this machine.
-
-    Every candidate is built and timed in a process of its own, after its margins were compared
-    with the reference walk to the bit. Ctrl-C ends the search and keeps what was found.
-
-    Args:
-        model: see `load`.
-        target: see `build`. Times are the GPU's own, for rows in its memory; times of "simt" say
-            nothing about GPUs.
-        batch_size: rows of a call, or several such sizes; each gets a schedule.
-        rows: (R, F) rows like those that will be predicted, see `predict`; None for rows between
-            the model's thresholds.
-        strategy: "heuristic", the default and what a cost model expects to be fastest, corrected
-            by the times so far, 2 to 18 schedules for each size, on a GPU Algorithm 1 of
-            SilvanForge; "exhaustive", all of a space of some hundreds, on a GPU thousands, in an
-            order drawn by the seed; "beam", one directive at a time, on CPUs only.
-        budget_s: seconds for all sizes together, from when the process is ready.
-        trials: most schedules to measure for each size; None for any number.
-        seed: the same seed gives the same rows, and the same order where a strategy draws one.
-        records: file to which each result is appended; what it holds is not measured again.
-        n_jobs: threads of a call, see `build`.
-        limit_s: seconds to build and time one schedule; waits for cores that others have do not
-            count, as far as Linux tells.
-        limit_mb: megabytes that the process may hold while it does so, as far as Linux tells.
-        progress: show a bar; None for where a person would see it.
-        exact: on a GPU, leave out schedules that add leaves in another order than the model does;
-            with False, `build` needs `exact=False` as well.
-        remote: "host:port" of a machine that runs `tvm-forest rpc`, to measure there; the target
-            is that machine's.
-
-    Returns:
-        Tuned: give its `schedules` to `build(schedule=...)`, or the file to `build(records=...)`.
-
-    Raises:
-        InputError: an argument of the wrong kind, or a file that holds something else.
-        DeviceError: there is no GPU that the target names, or no driver or compiler for it.
-        ModelFormatError, UnsupportedModel: see `load`.
-    """
-    check_n_jobs("tune", n_jobs)
-    sizes = list(batch_size) if isinstance(batch_size, Sequence) else [batch_size]
-    for size in sizes or [0]:
-        _check_count("tune", "batch_size", size, 1)
-    if trials is not None:
-        _check_count("tune", "trials", trials, 1)
-    for name, number in {"budget_s": budget_s, "limit_s": limit_s, "limit_mb": limit_mb}.items():
-        _check_limit(name, number)
-    place: Any = contextlib.nullcontext()  # None: schedules are measured here
-    if remote is not None:
-        place = remote_machines.RemoteMachine(remote)
-    with place as machine:
-        aim = parse_target(target) if machine is None else machine.target(target)
-        known = strategies.strategies_of(aim)
-        if strategy not in known:
-            names = ", ".join(known)
-            raise InputError(f"tune: argument 'strategy': {strategy!r} is unknown (have: {names})")
-        return measuring.tune(
-            load(model),
-            aim,
-            sorted(set(sizes)),
-            rows,
-            strategy,
-            budget_s=budget_s,
-            trials=trials,
-            seed=seed,
-            records=None if records is None else Path(records),
-            n_jobs=n_jobs,
-            limit_s=limit_s,
-            limit_mb=limit_mb,
-            progress=progress,
-            exact=exact,
-            machine=machine,
-        )
-
-
-def _check_count(where: str, name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{where}: argument '{name}': expected {least} or more, got {value!r}")
-
-
-def _check_limit(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise InputError(f"tune: argument '{name}': expected a number from 0 on, got {value!r}")
 
 
 def load_predictor(file: Source, model: Any = None, *, recompile: bool = False) -> Predictor:
@@ -364,6 +298,11 @@ def load_predictor(file: Source, model: Any = None, *, recompile: bool = False) 
             of another model.
         BuildError: it was built for a CPU named by "mcpu" that this machine cannot stand in for.
         InputError: file is neither a path nor bytes, and cannot be read in binary.
+
+    Examples:
+        >>> predictor.save("model.tvmf")
+        >>> tvm_forest.load_predictor("model.tvmf")
+        <Predictor of xgboost multi:softprob: 15 trees, 4 features, target llvm>
     """
     return saving.load_predictor(file, None if model is None else load(model).signature, recompile)
 
@@ -394,7 +333,11 @@ def verify(
     Raises:
         InputError: rows or n_rows of the wrong kind.
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `build`.
+
+    Examples:
+        >>> tvm_forest.verify(model, rows, schedule=plain, n_rows=100).ok
+        True
     """
-    _check_count("verify", "n_rows", n_rows, 0)
+    check_count("verify", "n_rows", n_rows, 0)
     forest = replace(load(model), refuses_unseen=())  # they are compared as well
     return verification.verify(model, forest, build(forest, target, schedule), rows, n_rows)
