@@ -6,7 +6,7 @@
 
 `ARCHITECTURE.md` shows how a model flows through the package; `compiler.py` is the compiler on one
 page. A name is imported when it is first used, so importing the package is fast. The
-logger "tvm_forest" tells what was read, compiled and kept, and why code was compiled anew.
+logger "tvm_forest" records what was read, compiled and kept, and why code was compiled again.
 """
 
 import logging

@@ -276,7 +276,7 @@ def _follow(path: Path) -> Path:
 
 
 def _look_at(place: Path) -> os.stat_result | None:
-    """Return what the system says of a file or folder; None if it is not there."""
+    """Return the system's record of a file or folder; None if it does not exist."""
     try:
         return os.stat(place)
     except FileNotFoundError:

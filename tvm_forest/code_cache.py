@@ -166,7 +166,7 @@ class CodeCache:
         return self.folder / f"{key}{SUFFIX}"
 
     def _list(self, suffix: str = SUFFIX) -> list[tuple[Path, os.stat_result]]:
-        """Return the files with what the system says of them, the least recently used first."""
+        """Return the files with their system records, the least recently used first."""
         found = []
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
@@ -218,7 +218,7 @@ def digest(*parts: str | bytes) -> str:
 
 @functools.cache
 def digest_sources() -> str:
-    """Return the hex digest of the files whose code this process runs; "" if nobody can tell.
+    """Return the hex digest of the files whose code this process runs; "" if it cannot be known.
 
     To read hundreds of files takes longer than to read a model. So a note in the cache says what
     the digest was when the system said the same of all of them.
@@ -244,7 +244,7 @@ def digest_sources() -> str:
 
 
 def _find_note() -> Path | None:
-    """Return the file that may say how the sources are; None where there is no folder for it."""
+    """Return the file with the digest of the sources; None where there is no folder for it."""
     cache = find_cache()
     if cache is None or not cache.folder.is_dir() or cache.find_fault() is not None:
         return None
@@ -280,7 +280,7 @@ def _find_owner_fault(about: os.stat_result) -> tuple[str, str] | None:
 
 @functools.cache
 def _warn_once(what: str, remedy: str) -> None:
-    """Say why models are compiled anew, where a person reads it who has asked for no log."""
+    """Warn why models are compiled again, for users who do not read the log."""
     text = f"cache: {what}; models are compiled anew in each process; {remedy}"
     warnings.warn(f"{text}; {VARIABLE}=off says no more of it", RuntimeWarning, stacklevel=2)
 

@@ -130,7 +130,7 @@ def _compile_lowered(
 
 
 def to_text(mod: tvm.IRModule) -> str:
-    """Return all that functions say, as a text."""
+    """Return the text of all functions."""
     return str(tvm.ir.save_json(mod))
 
 
@@ -201,7 +201,7 @@ def take_schedule(given: Any, forest: Forest) -> Any:
 def compile(
     module: Any, target: str | dict[str, Any] | Target = "llvm", *, exact: bool = True
 ) -> Library:
-    """Compile scheduled functions, by what they say themselves.
+    """Compile scheduled functions, using the attributes that they carry.
 
     The functions are those of `lower(model).before`, scheduled by `tvm.s_tir.Schedule` and our
     annotations. They may come from TVMScript or from JSON, in a process that knows neither the

@@ -47,7 +47,7 @@ NODE_REALS = ("threshold", "left_share")
 """Columns of `ContributionTables.reals`."""
 
 SLOT_BITS = 12
-"""Of a slot in the bits of a node."""
+"""Width of a slot's number in the bits of a node."""
 
 BITS = {
     "slot": (0, SLOT_BITS),
@@ -203,7 +203,7 @@ class ContributionTables:
 
 
 class _Paths:
-    """What the way from its root says of each node, arrays (N,).
+    """Facts about the path from the root to each node, arrays (N,).
 
     Attributes:
         left, right, parent: see `forest.structure.edges`.
@@ -312,7 +312,7 @@ _OTHER_WAYS = {
     "catboost": "use that of CatBoost: model.get_feature_importance(catboost.Pool(rows), "
     "type='ShapValues')"
 }
-"""By library, what gives SHAP values of a model of which it tells no covers."""
+"""By library, what computes SHAP values of a model whose file has no covers."""
 
 
 def _check_forest(forest: Forest) -> None:

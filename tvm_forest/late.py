@@ -28,7 +28,7 @@ PACKAGE = __name__.partition(".")[0]
 
 
 class LateModule(ModuleType):
-    """Stands for a module, which it imports when something of it is asked for."""
+    """Stands for a module, which it imports when an attribute is first read."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -48,7 +48,7 @@ class LateModule(ModuleType):
 
 
 class LateTable(MutableMapping[str, Any]):
-    """What modules register by name, of which each is imported when its name is asked for.
+    """A table of modules by name, each imported when its name is first looked up.
 
     Args:
         modules: the module that registers each name; others may be added.

@@ -113,7 +113,7 @@ def _keep(forest: Forest, trees: Array) -> Forest:
 
 
 class _Trial:
-    """What a forest says of some rows, and how right that is.
+    """Predictions of a forest for some rows, and their accuracy.
 
     Attributes:
         margins: (R, C), of all trees.

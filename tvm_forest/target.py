@@ -68,13 +68,13 @@ ARM_MACHINES = ("aarch64", "arm64")
 """What Python calls machines, in lower case. All of the latter have NEON."""
 
 WINDOWS_FEATURES = {"ssse3": 36, "avx": 39, "avx2": 40, "avx512f": 41}
-"""The numbers of those features that decide about schedules, as far as Windows tells them."""
+"""The numbers of those features that decide about schedules, as far as Windows reports them."""
 
 OF_A_KIND = frozenset(
     "vendor_id,cpu family,model,model name,stepping,flags,Features,CPU implementer,"
     "CPU architecture,CPU variant,CPU part,CPU revision,cpu,isa,uarch".split(",")
 )
-"""What Linux tells of a CPU that is the same on every machine with one like it."""
+"""Fields of /proc/cpuinfo that are equal on every machine with the same CPU."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Target:
 
 @functools.cache
 def cpu_abilities() -> frozenset[str]:
-    """Return the features of the CPU at hand that the system tells, in the words of Linux."""
+    """Return the features of the CPU that the system reports, in the words of Linux."""
     return read_abilities(_read_cpu_fields(), platform.machine().lower())
 
 
@@ -206,29 +206,29 @@ def abilities_of(options: dict[str, Any]) -> frozenset[str]:
 
 @functools.cache
 def cpu_vendor() -> str:
-    """Return the maker of the CPU at hand that Linux or Windows tells; "" elsewhere."""
+    """Return the maker of the CPU, from Linux or Windows; "" elsewhere."""
     return _read_cpu("vendor_id") or os.environ.get("PROCESSOR_IDENTIFIER", "").rpartition(", ")[2]
 
 
 def cpu_name() -> str:
-    """Return the name of the CPU at hand that Linux tells; elsewhere that of Python."""
+    """Return the name of the CPU, from Linux; elsewhere from Python."""
     return _read_cpu("model name") or platform.processor() or platform.machine()
 
 
 def describe_cpu() -> str:
-    """Return all that the system tells of the kind of CPU at hand."""
+    """Return all that the system reports about the kind of the CPU."""
     told = (f"{name}: {text}" for name, text in _read_cpu_fields().items() if name in OF_A_KIND)
     return "; ".join(told) or cpu_name()
 
 
 def _read_cpu(field: str) -> str:
-    """Return a field of the first core; "" where the system does not tell it."""
+    """Return a field of the first core; "" where the system does not report it."""
     return _read_cpu_fields().get(field, "")
 
 
 @functools.cache
 def _read_cpu_fields() -> dict[str, str]:
-    """Read what /proc/cpuinfo says of the first core; nothing where there is no such file."""
+    """Read the fields of the first core in /proc/cpuinfo; nothing where there is no such file."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             return parse_cpuinfo(file)
@@ -237,7 +237,7 @@ def _read_cpu_fields() -> dict[str, str]:
 
 
 def parse_cpuinfo(lines: Iterable[str]) -> dict[str, str]:
-    """Return what the lines of /proc/cpuinfo say of the first core."""
+    """Return the fields of the first core from the lines of /proc/cpuinfo."""
     pairs = (line.partition(":") for line in itertools.takewhile(str.strip, lines))
     return {name.strip(): text.strip() for name, _, text in pairs}
 

@@ -10,7 +10,7 @@ from ..search.measuring import remote
 
 
 def run(options: argparse.Namespace) -> None:
-    """Wait for others until the process is told to end."""
+    """Wait for clients until a signal ends the process."""
     server = remote.serve(options.host, options.port)
     for number in ENDING:
         signal.signal(number, lambda *_: sys.exit(0))  # or the server would stay

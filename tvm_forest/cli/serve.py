@@ -22,7 +22,7 @@ _NAMED = re.compile(r"(?P<name>[\w.-]+)(:(?P<version>[\w.-]+))?=(?P<path>.+)", r
 
 
 def run(options: argparse.Namespace) -> None:
-    """Load all models, then answer requests until the process is told to end."""
+    """Load all models, then answer requests until a signal ends the process."""
     logging.basicConfig(format="%(name)s: %(message)s")  # a server says what goes wrong
     if options.access_log:
         logging.getLogger("tvm_forest.access").setLevel(logging.INFO)

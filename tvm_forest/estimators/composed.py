@@ -26,7 +26,7 @@ from .forests import ForestClassifier, ForestRegressor
 from .untrainable import Untrainable
 
 _WORKS = ("get_params", "predict", "predict_proba", "decision_function", "transform")
-"""Methods that tell an estimator, or a part of one, from other objects."""
+"""Methods by which an estimator, or a part of one, is recognised."""
 _TRAINING = ("fit", "fit_predict", "fit_transform", "partial_fit")
 _SEVERAL = (list, tuple, dict, np.ndarray)
 
@@ -249,7 +249,7 @@ def _compile_estimator(
     schedule: Edited | None,
     n_jobs: int | None,
 ) -> ForestClassifier | ForestRegressor:
-    """Return the compiled estimator of a model, of the kind that its labels ask for.
+    """Return the compiled estimator of a model: a classifier if it has labels, else a regressor.
 
     Raises:
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.

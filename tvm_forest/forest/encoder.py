@@ -222,7 +222,7 @@ class Encoder:
         return np.isin(np.arange(len(self.categories)), listed)
 
     def list_known(self) -> list[Array]:
-        """Return the hashes, uint32, that the model knows of each column of categories.
+        """Return the hashes, uint32, of the known categories of each column.
 
         Those are the hashes that have a column, and those of keys that are made of nothing else.
         """

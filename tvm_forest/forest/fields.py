@@ -21,13 +21,13 @@ _BY_NUMBER = [entry.name for entry in fields(Forest) if entry.default_factory is
 _OF_ENCODER = "encoder_"
 """What the names of the arrays of an encoder begin with."""
 _SPOKEN = ("width", "names")
-"""What of an encoder is no array."""
+"""Fields of an encoder that go into JSON; the others are arrays."""
 
 _STORABLE = (str, bool, int, float, type(None))
 
 
 def to_fields(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the fields that JSON can say, and the others, which are arrays.
+    """Return the fields that JSON can hold, and the others, which are arrays.
 
     Raises:
         UnsupportedModel: the labels are Python objects that JSON cannot say.
@@ -84,7 +84,7 @@ def _to_encoder(parts: dict[str, Any]) -> Encoder:
 
 
 def _list_labels(labels: Array) -> list[Any]:
-    """Return labels that are Python objects as JSON can say them."""
+    """Return labels that are Python objects in a form that JSON can hold."""
     listed = [label.item() if isinstance(label, np.generic) else label for label in labels]
     odd = next((label for label in listed if not isinstance(label, _STORABLE)), None)
     if odd is not None:

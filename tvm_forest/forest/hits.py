@@ -1,4 +1,4 @@
-"""What the hits of a forest, rows at each leaf, tell about its trees.
+"""Facts about trees that follow from hits, the number of rows at each leaf.
 
 takes: Forest with `hits`; gives: rows of every node, skewed trees, peel depths, expected hops.
 

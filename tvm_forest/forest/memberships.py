@@ -97,7 +97,7 @@ def make_tables(meaning: InputMeaning) -> list[MembershipTable]:
 
 
 def code_categories(meaning: InputMeaning, feature: int, values: Array) -> Array:
-    """Return what sets of categories can tell apart, for clean values of a feature.
+    """Return the categories of clean values of a feature, as far as its sets distinguish them.
 
     Returns:
         int64, the category of each value, -1 for none, `MISSING` for a missing value.

@@ -171,7 +171,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
 
     @cached_property
     def for_copied_rows(self) -> Forest:
-        """The forest by which rows are summed that an estimator of XGBoost copies."""
+        """The variant of this forest for rows that an estimator of XGBoost copies first."""
         if self.copied_value is None:
             return self
         return replace(self, leaf_value=self.copied_value, copied_value=None, in_place=False)

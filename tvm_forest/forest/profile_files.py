@@ -58,7 +58,7 @@ def format_profile(profile: ProfileText, path: Path) -> str:
 
 
 def parse_profile(text: str, path: Path) -> ProfileText:
-    """Return what the text of a file says.
+    """Return the profile that the text of a file holds.
 
     Raises:
         ModelFormatError: the text is damaged; the message names the line.

@@ -1,4 +1,4 @@
-"""The words that say how a library predicts.
+"""The names of the rules by which a library predicts.
 
 takes: nothing; gives: the types of the fields of Forest.
 """

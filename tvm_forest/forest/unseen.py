@@ -1,4 +1,4 @@
-"""Which categories a model knows, and the option to refuse all others.
+"""The categories that a model lists, and the option to refuse all others.
 
 takes: Forest, columns as a user names them; gives: known categories by column; numbers of columns.
 
@@ -23,7 +23,7 @@ _WHERE = "refuse_unseen: argument 'columns'"
 
 
 def list_by_column(forest: Forest) -> dict[int, Array]:
-    """Return what a model knows of each of the users' columns that it lists categories of.
+    """Return the known categories of each of the user's columns for which a model lists any.
 
     Returns:
         int64 codes, ascending; hashes if the forest has an encoder.

@@ -1,4 +1,4 @@
-"""Loading of models, the only room that knows the training libraries.
+"""Loading of models, the only room that uses the training libraries.
 
 takes: file or fitted model; gives: Forest.
 
@@ -47,14 +47,14 @@ LOG = logging.getLogger(__name__)
 
 _FRONTENDS = (catboost, xgboost, lightgbm, sklearn, onnx, treelite, ydf)
 _OF_FILES = (catboost, xgboost, lightgbm, treelite, onnx)
-"""Readers of files, in the order in which they are asked; onnx goes by the name, too."""
+"""Readers of files, in the order in which they are tried; onnx also looks at the name."""
 _BEGINNINGS = {
     b'{"learner"': xgboost,
     b"{L": xgboost,
     b"tree\n": lightgbm,
     b"tree\r": lightgbm,
 }
-"""Who is asked first about a file that begins so: readers that are not asked are not imported."""
+"""The reader that is tried first for a file with this beginning; others are not imported."""
 _LIBRARIES = {frontend.__name__.rpartition(".")[2] for frontend in _FRONTENDS}
 _OF_FORESTS = _LIBRARIES - {"sklearn", "onnx"}
 """Libraries whose models are forests; the others know much else."""

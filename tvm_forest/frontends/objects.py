@@ -1,4 +1,4 @@
-"""Of which library an object is, told by names, without importing any library.
+"""Finds the library of an object by names of its class, without importing any library.
 
 takes: an object; gives: names of libraries and classes.
 """

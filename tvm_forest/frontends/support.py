@@ -50,6 +50,6 @@ def list_refused(library: str, **cases: str) -> list[Support]:
 
 
 def _describe(link: Link) -> tuple[str, str]:
-    """Return how exact a link is, and the note that says so."""
+    """Return how exact a link is, and its note."""
     ulps = LINK_ULPS[link]
     return (f"within {ulps} ulp", f"margins are exact, values by {link}") if ulps else ("exact", "")

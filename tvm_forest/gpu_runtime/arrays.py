@@ -78,7 +78,7 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Return a capsule, as the array API standard says.
+        """Return a capsule, as the array API standard defines it.
 
         Args:
             stream: the consumer's, -1 for one that does not wait; without meaning for the host.

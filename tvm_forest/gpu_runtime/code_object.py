@@ -1,4 +1,4 @@
-"""What an AMD code object says of itself.
+"""The metadata of an AMD code object.
 
 takes: the bytes of a code object (ELF64); gives: the GPU it is for, and what its kernels need.
 

@@ -91,7 +91,7 @@ class CudaDriver(SharedApiDriver):
         return Module(module, {})
 
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
-        """See `Driver.find_kernel`; asks what the kernel needs."""
+        """See `Driver.find_kernel`; also reads the resources that the kernel needs."""
         kernel = super().find_kernel(module, name)
         needs = [c_int(), c_int()]
         for what, number in zip((MOST_THREADS, STATIC_SHARED), needs, strict=True):

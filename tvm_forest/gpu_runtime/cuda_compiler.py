@@ -35,7 +35,7 @@ ANY = "any"
 
 OLDEST = "80"
 SHIPPED = (OLDEST, "90", "120")
-"""For these such an image has cubins, as far as nvcc knows them; for others the driver compiles."""
+"""Architectures of an image's cubins, if nvcc supports them; the driver compiles for others."""
 
 REMEDY = "pip install nvidia-cuda-nvrtc, or install CUDA's nvcc and put it on PATH"
 

@@ -106,7 +106,7 @@ class Tensor(NamedTuple):
 
 
 def device_of(array: Any) -> tuple[int, int]:
-    """Return kind and number of the device that holds an array; (1, 0) if it does not say."""
+    """Return kind and number of the device of an array; (1, 0) if the array does not state them."""
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
         return CPU, 0
     kind, number = array.__dlpack_device__()

@@ -78,7 +78,7 @@ class Executor:
         return BoundPlan(self, plan, model, pointers, self._kernels)
 
     def _pointer_of(self, array: Array) -> int:
-        """Return where an array of the model is on the GPU; copies it if it was not asked for."""
+        """Return where an array of the model is on the GPU; copies it on first use."""
         if id(array) not in self._copies:
             pointer = self.driver.allocate(array.nbytes)
             self.driver.upload(pointer, np.ascontiguousarray(array), 0)

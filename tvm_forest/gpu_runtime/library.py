@@ -67,7 +67,7 @@ class KernelLibrary:
 
     @property
     def architectures(self) -> list[str]:
-        """Those that it has code for, or is to have; none before a GPU was asked."""
+        """Architectures that it has, or will have, code for; none before a GPU was queried."""
         return [self.architecture] if self.architecture is not None else list(self.images)
 
     @property

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from .driver import Driver
 
 NO_TIMING = 2
-"""Of an event: nobody asks when the GPU came to it."""
+"""Flag of an event without a time stamp."""
 
 MIN_BYTES = 512
-"""Of the smallest piece."""
+"""Bytes of the smallest piece."""
 
 CLASSES = 8
 """Sizes of pieces from one power of two to the next, so that an eighth at most is lost."""

@@ -143,7 +143,7 @@ def write_python(
     arrays: Mapping[str, Any],
     launchers: Sequence[Callable[..., None]],
 ) -> Callable[..., None]:
-    """Return a function that does what a plan says.
+    """Return a function that carries out a plan.
 
     It takes a function that gives memory of so many bytes, a stream, the number of rows, and the
     addresses of the arrays in `given`.

@@ -101,7 +101,7 @@ class SharedApiDriver(Driver):
 
     @abstractmethod
     def _find_handle(self) -> int:
-        """Open the GPU, and return what the library knows it by."""
+        """Open the GPU, and return the library's handle of it."""
 
     @abstractmethod
     def _find_architecture(self) -> str:

@@ -20,12 +20,12 @@ WHERE = "predict: argument 'rows'"
 
 
 def refusal(text: str) -> InputError:
-    """Return the error that says what is wrong with the rows, and what to do."""
+    """Return an error with what is wrong with the rows, and what to do."""
     return InputError(f"{WHERE}: {text}")
 
 
 def row_refusal(row: int, text: str) -> RowError:
-    """Return the error that says what is wrong with one of the rows, and what to do."""
+    """Return an error with what is wrong with one of the rows, and what to do."""
     return RowError(WHERE, row, text)
 
 

@@ -84,7 +84,7 @@ def _find_places(given: list[Any], kind: Kind, forest: Forest) -> list[int] | No
 
 
 def _explain(given: list[Any], names: list[str], known: Sequence[str], kind: Kind) -> Exception:
-    """Return the error that says which columns are missing, too many, doubled or misplaced."""
+    """Return an error that lists columns that are missing, too many, doubled or misplaced."""
     counts, own = Counter(names), set(known)
     missing = [name for name in known if name not in counts]
     others = [name for name in names if name not in own]

@@ -186,5 +186,5 @@ def _spell_label(label: Any, name: str) -> str | None:
 
 
 def _label_key(label: Any) -> tuple[bool, Any]:
-    """Return a key that tells True from 1, which are equal in Python."""
+    """Return a key that differs for True and 1, which are equal in Python."""
     return isinstance(label, bool | np.bool_), label

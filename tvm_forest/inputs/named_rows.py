@@ -87,5 +87,5 @@ def _is_series(rows: Any) -> bool:
 
 
 def _clean(value: Any) -> Any:
-    """Return NaN for the objects by which frames say that a value is missing."""
+    """Return NaN for the objects by which frames mark a missing value."""
     return np.nan if type(value).__name__ in ("NAType", "NaTType") else value

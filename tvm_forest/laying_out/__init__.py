@@ -1,7 +1,7 @@
 """A model in memory: the arrays that compiled functions read.
 
-takes: BuildRequest; gives: LaidOut, and Packed for each schedule. By numpy alone: who has the code
-needs nothing else to call it.
+takes: BuildRequest; gives: LaidOut, and Packed for each schedule. Uses numpy
+only, so a process that loads compiled code from the cache never imports TVM.
 
     Forest --rewrite--> Forest --pack--> Layout + arrays
 """
@@ -199,7 +199,7 @@ def lay_out(request: BuildRequest) -> LaidOut:
 
 
 def _pack_each(forest: Forest, schedules: dict[int, Schedule]) -> dict[Schedule, Packed]:
-    """Lay the model out for each schedule, once for all that ask for the same."""
+    """Lay the model out for each schedule, once for all schedules with the same layout."""
     shared = dict[tuple[str, ...], Packed]()
     packed = {}
     for sch in schedules.values():
@@ -211,7 +211,7 @@ def _pack_each(forest: Forest, schedules: dict[int, Schedule]) -> dict[Schedule,
 
 
 def pack(forest: Forest, sch: Schedule, tree: int | None = None) -> Packed:
-    """Rewrite a model as a schedule asks, and lay it out in memory.
+    """Rewrite a model as a schedule requires, and lay it out in memory.
 
     Args:
         forest: the model in canonical form.

@@ -32,7 +32,7 @@ FACTS = (
     *("link_scale", "n_features", "n_outputs", "round_size", "row_dtype", "row_width"),
     *("sum_dtype", "sum_scale", "targets", "tile_size", "value_dtype"),
 )
-"""What the code of functions asks a forest for, beside its arrays."""
+"""What compiled code depends on in a forest, besides its arrays."""
 
 
 def describe_kind(laid: LaidFunction) -> str:

@@ -18,7 +18,7 @@ ANY_FOREST = "sparse"
 """Holds every model."""
 
 WORD_NODES = "packed"
-"""A node is a word, of which a whole tree can be asked for in advance."""
+"""A node is a word, and a whole tree can be fetched in advance."""
 
 CODED = "ranked"
 """A node is half a word, and rows are codes."""

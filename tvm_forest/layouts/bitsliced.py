@@ -271,7 +271,7 @@ class _Places(NamedTuple):
 
 @dataclass(frozen=True)
 class BitTree(NearTree):
-    """One tree, of which `tir_gen/walks/bits.py` asks planes of slots and leaves of numbers.
+    """One tree; `tir_gen/walks/bits.py` gets planes of slots and leaves by number from it.
 
     Attributes:
         layout: the layout.

@@ -118,7 +118,7 @@ def find_uniform_depth(forest: Forest) -> int | None:
 
 
 def load_hops(depth: int | None, buffers: Buffers, tree: Expr, hold: Hold) -> Expr:
-    """Return how deep a tree is, int32: the depth of all trees, or what buffer `depth` says."""
+    """Return how deep a tree is, int32: the depth of all trees, or the value in buffer `depth`."""
     if depth is not None:
         return tir.IntImm("int32", depth)
     return hold("hops", tir.BufferLoad(buffers["depth"], [tree]))

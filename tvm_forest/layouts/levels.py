@@ -36,7 +36,7 @@ MAX_INNER = 2 * REGISTER
 """Inner nodes of one level of a tree: their children are counted by a byte."""
 
 MAX_BYTE = 256
-"""What a byte tells apart: columns of coded rows, leaves of a tree."""
+"""Number of values of a byte: the most columns of coded rows, and the most leaves of a tree."""
 
 ROWS, TREES = 16, 4
 """Rows and trees of a vector of 64 bytes."""
@@ -201,7 +201,7 @@ def _group_nodes(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]
 
 @dataclass(frozen=True)
 class LevelTree(NearTree):
-    """One tree: `tir_gen/walks/permutes.py` asks it for words of levels and for leaves.
+    """One tree; `tir_gen/walks/permutes.py` gets words of levels and leaves from it.
 
     Attributes:
         layout: the layout.

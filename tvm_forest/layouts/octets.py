@@ -236,7 +236,7 @@ def _join_ends(tiles: Array, values: Array, ahead: int) -> Array:
 
 @dataclass(frozen=True)
 class Octet(NearTree):
-    """Eight trees of a class: `tir_gen/walks/octets.py` asks it for addresses and for leaves.
+    """Eight trees of a class; `tir_gen/walks/octets.py` gets addresses and leaves from it.
 
     Attributes:
         layout: the layout.

@@ -1,4 +1,4 @@
-"""What an in-memory layout of the model has to say, and the table of those there are.
+"""The interface of in-memory layouts of a model, and the table of all layouts.
 
 takes: Forest; gives: a Layout (how to emit a walk) and arrays (what the walk reads).
 
@@ -91,7 +91,7 @@ class NodeTest:
 
 
 class NearTree(Protocol):
-    """One tree, as far as `cache` needs it, which asks for what the next walk reads.
+    """One tree, as far as `cache` needs it to fetch what the next walk reads.
 
     Only the addresses of loads are used, and they may lie behind the end of a buffer. Lists may be
     empty: then nothing is asked for.

@@ -142,7 +142,7 @@ class TileRecord:
 
 
 def type_thresholds(forest: Forest, types: Types) -> Forest:
-    """Return the forest with thresholds as wide as is asked for, or else as rows are."""
+    """Return the forest with thresholds of the requested width, or else of the width of rows."""
     if types.get("threshold") == "float64":
         return replace(forest, threshold=forest.threshold.astype(np.float64))
     return narrow_thresholds(forest)

@@ -124,7 +124,7 @@ class Loop:
 
     @property
     def is_assigned(self) -> bool:
-        """Whether a directive has said how the iterations run, so that no other may."""
+        """Whether a directive has set how the iterations run, so that no other may."""
         assigned = self.parallel, self.gpu, self.unroll, self.simdize, self.interleave > 1
         return any(assigned)
 
@@ -159,7 +159,7 @@ class Loop:
             yield from child.traverse()
 
     def annotations(self) -> list[str]:
-        """Return in words what directives said about this loop, but that it is parallel."""
+        """Return in words what directives set for this loop, except that it is parallel."""
         words = [
             (self.gpu, f"{self.gpu}"),
             (self.unroll, "unroll"),
@@ -175,7 +175,7 @@ class Loop:
         return [text for holds, text in words if holds]
 
     def describe(self) -> str:
-        """Return in words all that directives said about this loop; "" for a plain loop."""
+        """Return in words all that directives set for this loop; "" for a plain loop."""
         return ", ".join([*(["parallel"] if self.parallel else []), *self.annotations()])
 
     def rename(self, names: dict[str, str]) -> Loop:

@@ -1,4 +1,4 @@
-"""What directives say of loops, as plain values that IR and JSON can hold.
+"""Settings of loops by directives, as plain values that IR and JSON can hold.
 
 takes: loops; gives: numbers, texts, lists and dicts; and the other way round.
 
@@ -15,7 +15,7 @@ from . import Loop
 
 Told = dict[str, Any]
 Marks = Mapping[str, Told]
-"""What directives say of loops, by the names of these."""
+"""Settings of loops, by the names of directives."""
 
 MARKS: dict[str, tuple[str, ...]] = {
     "parallel": ("parallel",),
@@ -37,7 +37,7 @@ the arguments that a mark holds; in an order in which none refuses what another 
 
 
 def marks_of(loop: Loop) -> Told:
-    """Return what directives say of a loop, by their names: 1, or their argument, or a list."""
+    """Return the settings of a loop by the names of directives: 1, their argument, or a list."""
     said: Told = {}
     for word, (field, *_) in MARKS.items():
         value = getattr(loop, field)

@@ -77,7 +77,7 @@ class CacheNear(NestPass):
         return change_in_blocks(self.facts, loop.body, pack)
 
     def _with_prefetch(self, loop: tirx.For, rows: Any, around: Around, whole: bool) -> tirx.Stmt:
-        """What the next iteration reads, or reads first; the last one asks for its own again."""
+        """What the next iteration reads, or reads first; the last one fetches its own again."""
         var = loop.loop_var
         following = tirx.min(var + 1, loop.extent.astype(var.ty.dtype) - 1)
         code = Builder()

@@ -1,4 +1,4 @@
-"""Code rows before they are walked, for layouts that ask for it.
+"""Code rows before they are walked, for layouts that need it.
 
 takes: IRModule without blocks; gives: IRModule whose walks read codes.
 

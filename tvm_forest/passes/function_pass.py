@@ -55,7 +55,7 @@ def expanding_pass(cls: type) -> Any:
 
 @dataclass(frozen=True)
 class NestPass:
-    """What passes have in common that ask for the loops of the schedule.
+    """What passes that read the loops of the schedule have in common.
 
     Attributes:
         facts: of the loops of the nest.

@@ -37,7 +37,7 @@ class ModelTable:
     """Replace the parameters that hold the model by one."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite a function that says how many there are."""
+        """Rewrite a function that states how many there are."""
         if MODEL not in (func.attrs or {}):
             return func
         count = int(func.attrs[MODEL])

@@ -1,4 +1,4 @@
-"""What a scheduled function says of its loops and its model.
+"""Facts about the loops and the model of a scheduled function.
 
 takes: what `read_nest` finds in a function; gives: facts of a loop, found by its name.
 
@@ -155,7 +155,7 @@ class NestFacts:
         return first, most if self.has_level(loop) else here, most
 
     def limits(self, around: Iterable[tirx.For], n: Any) -> list[Any]:
-        """Return what the guards of some loops ask of one iteration of them, as conditions.
+        """Return the guards of some loops for one iteration of them, as conditions.
 
         The end of all rows is not among them: what is done for rows ends there anyway.
         """

@@ -88,7 +88,7 @@ class PlaceInitials:
 
 
 def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
-    """Let sums that are joined to others start from what their reductions say."""
+    """Let sums that are joined to others start from the initial values of their reductions."""
     stores = ir.find_stores(body)
     reductions = [x for x in stores if ops.is_call(x.value, ops.REDUCE)]
     sums = {x.buffer: x.value.args[2] for x in reductions}

@@ -63,7 +63,7 @@ class Family:
         return len(args) + len(rest) == 1 and set(rest) <= {"X", "data"}
 
     def is_in_training(self, estimator: Any) -> bool:
-        """Tell whether the estimator asks itself while it is trained."""
+        """Return whether the estimator calls its own `predict` while it is trained."""
         return bool(vars(estimator).get("_in_fit", False))
 
 
@@ -71,7 +71,7 @@ class Family:
 
 
 def _digest_trees(estimators: Iterable[Any]) -> tuple[Any, ...]:
-    """Return what tells fitted trees of `sklearn.tree` from others.
+    """Return a key that differs for different fitted trees of `sklearn.tree`.
 
     Raises:
         UnsupportedModel: a tree is of another class, which may predict in another way.
@@ -144,7 +144,7 @@ def _check_for_histograms(model: Any, rows: Any, _: Forest) -> Array:
 
 
 def _are_checked(model: Any, rows: Any, _: Forest) -> Array:
-    """Return rows that the public method has checked before it asked for sums."""
+    """Return rows that the public method has checked before it calls for sums."""
     return _as_checked(rows)
 
 

@@ -40,7 +40,7 @@ def edit_schedule(given: Edited, forest: Forest) -> Schedules:
 def plan(
     forest: Forest, schedule: Edited | None, target: Target, *, exact: bool = False
 ) -> BuildRequest:
-    """Return what is to be compiled, and note how schedules were asked for.
+    """Return what is to be compiled, and note how schedules were given.
 
     Args:
         forest, schedule, target, exact: see `tvm_forest.build`.
@@ -53,7 +53,7 @@ def plan(
 
 
 def build(request: BuildRequest) -> Predictor:
-    """Compile what was asked for into a predictor.
+    """Compile a request into a predictor.
 
     Raises:
         ScheduleError: a schedule does not fit the machine, or does not walk as its layout must.
@@ -64,7 +64,7 @@ def build(request: BuildRequest) -> Predictor:
 
 
 def to_predictor(request: BuildRequest, compiled: Compiled) -> Predictor:
-    """Return what calls the functions that were compiled, or says that nobody can."""
+    """Return a predictor of the class that fits the target of the compiled functions."""
     kind: type[Predictor] = Predictor
     if request.target.on_gpu and isinstance(compiled.library, kernels.KernelLibrary):
         kind = device.DevicePredictor

@@ -23,7 +23,7 @@ DTYPES = ("int8", "int32")
 
 
 class ClassMethods:
-    """What a Predictor says of classes."""
+    """Methods of a Predictor about classes."""
 
     forest: Forest
     _present: Any

@@ -65,7 +65,7 @@ _running = WeakValueDictionary[tuple[Path, str], CodeOf]()
 @is_waited_for
 @holds_off_forks
 def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
-    """Do what `compile_forest` does, with what the cache knows of the model.
+    """Do what `compile_forest` does, with what the cache holds for the model.
 
     Returns:
         The request, with its schedules and the signature of the model; what was compiled.

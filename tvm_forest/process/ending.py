@@ -22,7 +22,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
 
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGBREAK") if hasattr(signal, name)]
-"""Signals by which a program is told to end; Windows has SIGBREAK, and never sends SIGTERM."""
+"""Signals that end a program; Windows has SIGBREAK, and never sends SIGTERM."""
 
 GRACE_SECONDS = 1.0
 """How long a call that begins too late is held up. Python is at its end by then, unless what a

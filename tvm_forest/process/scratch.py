@@ -20,10 +20,10 @@ from pathlib import Path
 from ..errors import BuildError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""What the system says where files have no room: on the disk, for this user, in this process."""
+"""System errors when files have no room: on the disk, for this user, in this process."""
 
 UNKNOWN = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM}
-"""And where a file system does not tell."""
+"""System errors of file systems that cannot reserve room, which do not mean that it is full."""
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs ONNX or PyTorch when it is asked for, for they may be missing."""
+    """Import modules that need ONNX or PyTorch on first use, as these may be missing."""
     if name == "from_onnx":
         return import_module(".onnx", __name__).from_onnx
     if name == "torch":

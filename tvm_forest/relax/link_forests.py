@@ -161,7 +161,7 @@ class _Linker(PyExprMutator):
 
 
 def _digest(func: tirx.PrimFunc, data: Array) -> str:
-    """Return what tells a function and its arrays from others, in modules linked apart too."""
+    """Return a key of a function and its arrays that is unique across separately linked modules."""
     text = f"{tvm_ffi.structural_hash(func)} ".encode()
     return hashlib.sha256(text + data.tobytes()).hexdigest()[:12]
 

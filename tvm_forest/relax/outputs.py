@@ -130,7 +130,7 @@ def assemble(
 def _order_leaves(
     bb: relax.BlockBuilder, forest: Forest, output: str, leaves: Any, columns: Array
 ) -> Any:
-    """Return what leaves say in the order of the source model."""
+    """Return values of leaves in the order of the source model."""
     dtype = forest.leaf_id_dtype if output == "leaf" else forest.sum_dtype
     width = forest.n_outputs if output == "per_tree" and forest.has_vectors else 1
     places = columns[:, :width].ravel()

@@ -172,7 +172,7 @@ def _name_type(dtype: Any, shape: Iterable[int]) -> str:
 
 
 def _check_types(given: list[str], wanted: Sequence[str]) -> None:
-    """Refuse a model that is not the one whose types the program was told.
+    """Refuse a model other than the one whose types the program was exported with.
 
     Raises:
         ModelFormatError: its outputs have other types.

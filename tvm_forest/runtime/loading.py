@@ -55,7 +55,7 @@ class MachineCode(NamedTuple):
 
 @functools.cache
 def known_instructions() -> frozenset[str]:
-    """Return what Linux tells of the CPU at hand, in LLVM's words."""
+    """Return the features of the CPU that Linux reports, in LLVM's words."""
     names = (LLVM_NAMES.get(flag, flag.replace("_", "")) for flag in cpu_abilities())
     return frozenset(name for text in names for name in text.split())
 

@@ -22,7 +22,7 @@ Output = Literal["predict", "per_tree", "apply", "contributions", "interactions"
 
 SUMS: Output = "predict"
 OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
-"""Outputs that say what each leaf says; they are compiled when a user first asks for them."""
+"""Outputs with a value for each leaf reached; they are compiled on first use."""
 OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
 """Outputs that schedules are for."""
 OF_TABLES: tuple[Output, ...] = (CONTRIBUTIONS, INTERACTIONS)
@@ -67,7 +67,7 @@ def link_arrays(forest: Forest) -> dict[str, Array]:
 
 
 def check_forest(forest: Forest) -> None:
-    """Refuse by name what a Forest can say and this package cannot compile yet.
+    """Refuse by name what a Forest can hold and this package cannot compile yet.
 
     Raises:
         UnsupportedModel: as said.

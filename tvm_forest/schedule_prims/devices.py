@@ -25,7 +25,7 @@ DIMENSIONS = tuple(f"{level}.{axis}" for level in ("grid", "block") for axis in 
 MAX_BLOCK_THREADS = 1024
 """Threads of one block, on CUDA; ROCm allows 256 unless told otherwise."""
 MAX_SHARED_BYTES = STATIC_SHARED_BYTES
-"""Bytes of shared memory that searches and defaults give a block; `Target` knows what there are."""
+"""Bytes of shared memory that searches and defaults give a block; `Target` has the limit."""
 
 
 @directive()

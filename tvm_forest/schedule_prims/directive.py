@@ -47,7 +47,7 @@ class TraceStep:
 
     @classmethod
     def of(cls, said: dict[str, Any]) -> TraceStep:
-        """Return the step that `to_dict` said.
+        """Return the step that `to_dict` wrote.
 
         Raises:
             TypeError, LookupError, AttributeError: it said nothing like that.
@@ -220,7 +220,7 @@ def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
 
 
 def find_unassigned(sch: Schedule, index: str) -> Loop:
-    """Return a loop of which no directive has said how its iterations run."""
+    """Return a loop for which no directive has set how its iterations run."""
     loop = find_loop(sch, index)
     if loop.is_assigned:
         raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
@@ -228,7 +228,7 @@ def find_unassigned(sch: Schedule, index: str) -> Loop:
 
 
 def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
-    """Return a leaf loop of which no directive has said how its iterations run."""
+    """Return a leaf loop for which no directive has set how its iterations run."""
     loop = find_unassigned(sch, index)
     if find_leaf_loops(loop, sch.vectors) != (loop,):
         inside = f"contains '{loop.children[0].name}'"

@@ -1,4 +1,4 @@
-"""What a build asks of a schedule: that it fits the model and the machine.
+"""Checks that a schedule fits the model and the machine.
 
 takes: Forest, Schedule, Target; gives: Forest as the schedule rewrites it, or an error if the
 schedule is for another model or machine.
@@ -141,7 +141,7 @@ def _error(sch: Nest, what: str, where: str = "build") -> ScheduleError:
 
 
 def rewrite(forest: Forest, sch: Schedule) -> Forest:
-    """Rewrite a model as the schedule asks.
+    """Rewrite a model as the schedule requires.
 
     Args:
         forest: trees stand in the order `round * C + class`.

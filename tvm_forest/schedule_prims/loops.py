@@ -98,7 +98,7 @@ def tile(
 
 
 def _find_stride_of_tiles(loop: Loop, size: Any, parts: Any) -> Stride:
-    """Check what `tile` is asked for, and return the distance of two tiles."""
+    """Check the arguments of `tile`, and return the distance of two tiles."""
     argument, value = ("parts", parts) if size is None else ("size", size)
     if (size is None) == (parts is None):
         raise Refusal("size", "give either 'size' or 'parts'", mark="")

@@ -1,4 +1,4 @@
-"""Directives that say how the partial sums of parallel tree loops are added up.
+"""Directives for how the partial sums of parallel tree loops are added up.
 
 takes: Schedule; gives: Schedule with an annotation that the pass PrivatizeSums acts on.
 

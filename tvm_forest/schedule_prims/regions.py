@@ -47,7 +47,7 @@ def is_atomic(region: Loop) -> bool:
 
 
 def list_order_problems(nest: Loop) -> Iterator[Problem]:
-    """Yield where a region adds in order and is told to add in another way as well."""
+    """Yield where a region adds in order and another directive wants another way."""
     for region in find_ordered_regions(nest):
         asking = [x for x in region.traverse() if x.kind == "tree" and x.is_concurrent and x.reduce]
         other = next((x for x in asking if x.reduce != "ordered"), None)

@@ -1,4 +1,4 @@
-"""Directives that say how walks are done: interleave, unroll_walk, peel_walk, simdize.
+"""Directives for how walks are done: interleave, unroll_walk, peel_walk, simdize.
 
 takes: Schedule; gives: Schedule with an annotation that the pass LowerWalks acts on, and the form
 that the walks of each leaf loop get by them.
@@ -127,7 +127,7 @@ def _check_hops(sch: Schedule, loop: Loop, hops: int, depths: Array) -> None:
 
 
 def _find_annotated(path: tuple[Loop, ...]) -> list[Loop]:
-    """Return the loops that say how walks are done, of which the last decides."""
+    """Return the loops with directives for walks, of which the last decides."""
     return [loop for loop in path if loop.hops is not None or loop.peel is not None]
 
 

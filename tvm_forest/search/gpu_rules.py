@@ -27,7 +27,7 @@ from .space import inner_loops
 from .workload import Workload
 
 BATCHES = (1, 32, 512, 4096, 65_536, 1_000_000)
-"""Rows of a batch for which the cheapest point is asked for."""
+"""Sizes of batch for which the cheapest point is chosen."""
 
 ALIKE = 1.05
 """What the point of smaller batches may cost over the cheapest one and still serve: every further
@@ -67,7 +67,7 @@ TOGETHER = 4
 """Trees that a thread walks together."""
 
 SLOT_BYTES = 8
-"""Of a complete tree of ranks: a node and a leaf value."""
+"""Bytes of a node and of a leaf value in a complete tree of ranks."""
 
 
 def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
@@ -91,7 +91,7 @@ def choose_gpu_schedule(work: Workload) -> Schedule:
 
 
 def describe_problem(work: Workload, batch: int) -> GpuProblem:
-    """Return what estimates ask of a workload and a batch."""
+    """Return the counts of a workload and a batch that estimates use."""
     return GpuProblem(
         batch,
         work.forest.n_features,

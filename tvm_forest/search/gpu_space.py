@@ -96,7 +96,7 @@ class GpuSpace:
         return cls(work.start, by_depth, default, problem, exact)
 
     def allows(self, point: GpuPoint) -> bool:
-        """Whether a point may run, and adds up as it was asked for."""
+        """Whether a point may run, and keeps the order of additions if required."""
         if point.layout == BANKED:
             alike = point == RANKS._replace(rows_tb=point.rows_tb, factor=point.factor)
             return alike and gpu_rules.fits_ranks(point, self.problem)

@@ -1,4 +1,4 @@
-"""What operations take, about, where no machine tells more.
+"""Guessed times of operations, for machines where they were not measured.
 
 takes: name of an operation that `search.cost` counts; gives: nanoseconds.
 

@@ -39,7 +39,7 @@ __all__ = ["default_schedules", "explain", "find_spaces", "hop_schedule", "new_s
 LOG = logging.getLogger(__name__)
 
 BATCHES = (1, 8, 16, 32, 64, 128, 512, 2048)
-"""Rows of a batch for which the cheapest point is asked for."""
+"""Sizes of batch for which the cheapest point is chosen."""
 
 ALIKE = 1.05
 """What the point of smaller batches may cost over the cheapest one and still serve: every further
@@ -94,7 +94,7 @@ def hop_schedule(forest: Forest, target: Target) -> Schedule:
 
 
 def choose(work: Workload) -> dict[int, Choice]:
-    """Return what serves batches from each of `BATCHES` on; equal ones are said once."""
+    """Return a choice per size in `BATCHES`, without those that equal the previous one."""
     chosen, last = dict[int, Choice](), 0
     spaces = [Space(work, work.start, batch, threads=False) for batch in BATCHES]
     for batch, space, prices in zip(BATCHES, spaces, price_spaces(spaces), strict=True):

@@ -39,7 +39,7 @@ LEVELS = {1: 1.0, 2: 1.4, 4: 2.0, 8: 3.0}
 """Levels of a tree that a tile of so many nodes decides; on the longest path, only whole ones."""
 
 PEELED_HOPS = 2
-"""Hops that do not ask whether they are the last, where hops are peeled."""
+"""Hops without a test for the end of the walk, where hops are peeled."""
 
 MOST_OVERLAPPED = 12
 """Walks together whose loads from farther caches overlap, about."""
@@ -147,7 +147,7 @@ class HopWalks(PointTable):
 
 
 def _asks_for_ends(point: Point) -> bool:
-    """Whether walks ask before hops whether they have ended. Lanes of vectors do not."""
+    """Whether walks test before each hop if they have ended. Lanes of vectors do not."""
     return point.hops == "peel" and point.walks != "gather"
 
 

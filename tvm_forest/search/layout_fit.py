@@ -138,7 +138,7 @@ OBSTACLES: dict[str, Callable[[Workload], str | None]] = {
     TRANSPOSED: find_obstacle_to_complete,
     ANY_FOREST: lambda work: None,
 }
-"""For each layout: says why it does not hold a model; None if it does."""
+"""For each layout, a function that returns why it cannot hold a model; None if it can."""
 
 
 def fitting_layouts(work: Workload) -> frozenset[str]:

@@ -26,7 +26,7 @@ from ..target import Target, cpu_name
 FORMAT = 2
 REAL_GPUS = ("cuda", "rocm", "opencl")
 NAMELESS = "a GPU"
-"""The GPU of records that do not name theirs; nobody can tell where they hold."""
+"""The GPU of records that do not name theirs; it is not known where they hold."""
 
 FACTS = ("model", "target", "cpu", "versions")
 """What must be the same for a schedule to be taken over."""
@@ -36,7 +36,7 @@ CONDITIONS = ("n_jobs", "rows")
 
 
 RESULTS = ("seconds", "median", "rounds", "spent", "problem")
-"""What a line says of a trial, beside the context, the size of batch and the schedule."""
+"""Fields of a trial in a line, beside the context, the size of batch and the schedule."""
 
 _KINDS: dict[str, Any] = dict.fromkeys(("batch", "rounds"), int)
 _KINDS |= {"seconds": float | int | None, "median": float | int | None, "spent": float | int}

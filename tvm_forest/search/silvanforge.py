@@ -56,7 +56,7 @@ TABLE_5: dict[str, tuple[Any, ...]] = {
 
 
 class GpuProblem(NamedTuple):
-    """What the filters ask of model and batch.
+    """Counts of model and batch that the filters use.
 
     Attributes:
         batch: rows of a call.

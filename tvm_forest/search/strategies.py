@@ -36,7 +36,7 @@ class StopSearch(Exception):
 
 
 Strategy = Callable[[Any, Measure, random.Random], None]
-"""Takes a space; measures schedules of it until there are no more, or `measure` says stop."""
+"""Takes a space; measures its schedules until none is left, or `measure` raises StopSearch."""
 
 POINTS_PER_TRIAL, LEAST_TRIALS = 20, 2
 """Most trials of the guided search: one for so many points, or this many."""

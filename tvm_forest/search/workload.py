@@ -78,7 +78,7 @@ class Workload:
 
     @cached_property
     def known(self) -> dict[Hashable, Any]:
-        """Answers to questions that are asked often, by question."""
+        """Answers that `ask_once` keeps, by question."""
         return {}
 
     def ask_once(self, answer: Callable[..., Any], *question: Hashable) -> Any:
@@ -177,7 +177,7 @@ class Workload:
         return np.minimum(1.0, np.cumsum(shares.reshape(-1, levels), axis=1))
 
     def count_hops(self, together: int, levels: float) -> float:
-        """Return the hops of a row through all trees, if walks ask whether they have ended.
+        """Return the hops of a row through all trees, if walks test whether they have ended.
 
         Args:
             together: walks that end together, with the last of them.
@@ -298,7 +298,7 @@ class Workload:
 
     @property
     def most_categories(self) -> int:
-        """Categories that any one feature is asked for, at most."""
+        """Most categories that the tests of one feature name."""
         return max((question.categories for question in self.forest.set_counts), default=0)
 
     # -- bit planes

@@ -138,7 +138,7 @@ def run(
     announce: Callable[[int | None], None] | None = None,
     grpc_port: int | None = None,
 ) -> None:
-    """Answer requests until the process is told to end; those that have come are answered.
+    """Answer requests until a signal ends the process; pending requests are still answered.
 
     Args:
         application: see `make_application`.

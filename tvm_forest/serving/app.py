@@ -1,4 +1,4 @@
-"""The application of ASGI: who may ask, what becomes of it, and what is counted.
+"""The ASGI application: who may send requests, how they are answered, and what is counted.
 
 takes: predictors by name, Settings; gives: an application for uvicorn or for tests.
 
@@ -50,11 +50,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 JSON_SIZE = b"inference-header-content-length"
-"""The header that says how long the JSON is if bytes follow it."""
+"""The header with the length of the JSON if bytes follow it."""
 
 JSON, BINARY = b"application/json", b"application/octet-stream"
 SHORT_BYTES = 1 << 16
-"""Bytes that the event loop itself reads or writes: to ask a thread takes about as long."""
+"""Bytes that the event loop itself reads or writes: a thread would take about as long."""
 
 PACKED_BYTES = 1 << 10
 """Bytes of an answer from which on it is compressed for who accepts that."""
@@ -66,7 +66,7 @@ GONE = 499
 """Counted where a client does not wait for its answer."""
 
 FAULT = "a fault of the server; see its log"
-"""What a client is told of it."""
+"""The text that a client gets."""
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # to who has no token: for probes
@@ -162,7 +162,7 @@ class Application:
             raise Refused(text, 401)
 
     def count_answer(self, status: int) -> None:
-        """Count an answer to what asked no model, or never became a request."""
+        """Count an answer that involved no model, or no complete request."""
         self._metrics.count_answer("", "", status, None)
 
     def log_access(self, client: str, method: str, path: str, status: Any, begin: float) -> None:
@@ -308,7 +308,7 @@ class Application:
 
 
 def _noting(send: Send, note: Callable[[int], None]) -> Send:
-    """Return `send` that tells the status."""
+    """Return a `send` that passes the status on."""
 
     async def send_noted(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -22,7 +22,7 @@ from ..forest import Array
 from .models import SUMS, Model
 
 SHORT_S = 100e-6
-"""Seconds of a batch that the event loop waits for: to ask a thread takes about as long."""
+"""Seconds of a batch that the event loop waits for: a thread would take about as long."""
 
 Results = dict[str, Array]
 """Outputs by name."""
@@ -123,7 +123,7 @@ class Batcher:
 
 
 def _asks_for_sums(batch: list[_Waiting]) -> bool:
-    """Whether no request asks for leaves, which were not timed, and may have to be compiled."""
+    """Whether no request wants leaves, which were not timed, and may have to be compiled."""
     return all(name in SUMS for waiting in batch for name in waiting.outputs)
 
 
@@ -140,7 +140,7 @@ def _predict(model: Model, batch: list[_Waiting]) -> list[Results | Exception]:
 
 
 def _predict_together(model: Model, batch: list[_Waiting]) -> list[Results]:
-    """Call the predictor once for each output, with the rows of all that ask for it."""
+    """Call the predictor once for each output, with the rows of all requests that want it."""
     results: list[Results] = [{} for _ in batch]
     for name in dict.fromkeys(name for waiting in batch for name in waiting.outputs):
         places = [i for i, waiting in enumerate(batch) if name in waiting.outputs]

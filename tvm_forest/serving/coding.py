@@ -41,7 +41,7 @@ def pack(parts: list[bytes], coding: bytes) -> list[bytes]:
 
 
 def choose_coding(accepted: bytes) -> bytes | None:
-    """Return the form that a client wants most, as Accept-Encoding says; None for none."""
+    """Return the encoding that Accept-Encoding prefers; None for none."""
     wanted = {name: float(weight or 1) for name, weight in _OFFER.findall(accepted.lower())}
     others = wanted.get(b"*", 0.0)
     best = max(CODINGS, key=lambda coding: wanted.get(coding, others))

@@ -1,4 +1,4 @@
-"""Connections whose clients may be slow, or speak something else than HTTP.
+"""Connections whose clients may be slow, or use another protocol than HTTP.
 
 takes: bytes of a client; gives: requests for the application, or an answer that refuses.
 

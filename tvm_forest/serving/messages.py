@@ -1,4 +1,4 @@
-"""The messages of the protocol's gRPC, and what they say as requests and answers.
+"""The gRPC messages of the protocol, and their conversion to requests and answers.
 
 takes: bytes of a message; gives: Request; and bytes of the answer.
 
@@ -98,7 +98,7 @@ def to_values(parameters: Any) -> dict[str, Any]:
 
 
 def read_request(message: Any, model: Model) -> Request:
-    """Return what a ModelInferRequest asks of a model, as bytes if it has given bytes.
+    """Return the request in a ModelInferRequest; its answer has bytes if the request has bytes.
 
     Raises:
         Refused: it breaks the protocol, or is not for this model.

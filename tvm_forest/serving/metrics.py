@@ -1,4 +1,4 @@
-"""What Prometheus may ask.
+"""Metrics for Prometheus.
 
 takes: requests, batches; gives: text.
 """
@@ -19,7 +19,7 @@ class Metrics:
     """Counters of one server."""
 
     def __init__(self, queue_length: Callable[[], float]) -> None:
-        """Count from zero; `queue_length` is asked when Prometheus asks."""
+        """Count from zero; `queue_length` is called when Prometheus reads the metrics."""
         self._registry = registry = CollectorRegistry()
         prefix, of_model = "tvm_forest", ["model", "version"]
         self._requests = Counter(
@@ -65,7 +65,7 @@ class Metrics:
         return observe
 
     def count_answer(self, name: str, version: str, status: int, seconds: float | None) -> None:
-        """Count an answer; the model is empty where none was asked, or none that is known."""
+        """Count an answer; the model is empty where none, or an unknown one, was named."""
         self._requests.labels(name, version, status).inc()
         if seconds is not None:
             self._seconds.labels(name, version).observe(seconds)

@@ -130,7 +130,7 @@ class Model:
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
-        """What the protocol says of the inputs: all rows in one, or a column in each.
+        """The inputs in the protocol's metadata: all rows in one tensor, or one for each column.
 
         Columns, where some of them hold categories by their texts.
         """
@@ -165,7 +165,7 @@ class Models:
     """All models of a server."""
 
     def __init__(self, named: Iterable[tuple[str, str, Predictor]]) -> None:
-        """Prepare models by name and version; the last version is that of who asks for none.
+        """Prepare models by name and version; the last version serves requests that name none.
 
         Raises:
             InputError: there is none, or two have one name and version.

@@ -35,7 +35,7 @@ from .tensors import (
 )
 
 SIZE_PARAMETER = "binary_data_size"
-"""The parameter of a tensor that says how many of the bytes after the JSON are its own."""
+"""The parameter of a tensor with the number of its bytes after the JSON."""
 
 _IGNORED = "content_type"  # of an input, which other servers read
 
@@ -49,14 +49,14 @@ ReadTensor = Callable[[dict[str, Any], tuple[int, ...], str], Array]
 
 
 class Output(NamedTuple):
-    """An output that is asked for, and whether as bytes."""
+    """A requested output, and whether as bytes."""
 
     name: str
     is_binary: bool
 
 
 class Request(NamedTuple):
-    """What is asked of a model.
+    """A request to a model.
 
     Attributes:
         id: that of the request, None for none.
@@ -115,7 +115,7 @@ def read_request(body: bytes, json_size: int | None, model: Model) -> Request:
 def make_request(
     asked: dict[str, Any], model: Model, read_tensor: ReadTensor, is_binary: bool | None = None
 ) -> Request:
-    """Return what the fields of a request ask of a model.
+    """Return the request that these fields describe.
 
     Args:
         asked: the fields, as JSON has them.

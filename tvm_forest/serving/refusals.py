@@ -1,4 +1,4 @@
-"""Why a request is refused, with the status of HTTP that says so.
+"""Why a request is refused, with its HTTP status.
 
 takes: nothing; gives: Refused.
 """

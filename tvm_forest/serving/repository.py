@@ -101,7 +101,7 @@ class Repository:
         self._tasks = set[asyncio.Task[None]]()
 
     def check_asked(self, parameters: dict[str, Any], *known: str) -> None:
-        """Refuse who may not ask for other models, or says what they are to be.
+        """Refuse clients that may not load models, or that name files for them.
 
         Args:
             parameters: what a client asks with.
@@ -117,7 +117,7 @@ class Repository:
             raise Refused(f"parameter {others[0]!r:.80} is not taken: a model is that of its file")
 
     def describe(self, only_ready: bool = False) -> list[dict[str, str]]:
-        """Return what the protocol says of all models: those that answer, and those that do not."""
+        """Return the index of all models: those that are ready, and those that are not."""
         ready = [(model.name, model.version) for model in self._models]
         known = [(name, version) for name, own in self._sources.items() for version in own]
         return [

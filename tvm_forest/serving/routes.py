@@ -1,4 +1,4 @@
-"""What is asked of a server beside predictions: health, metadata, metrics.
+"""Requests besides predictions: health, metadata, metrics.
 
 takes: Models, Metrics; gives: an application of FastAPI.
 """
@@ -19,7 +19,7 @@ from .refusals import Refused
 from .repository import Repository
 
 MAX_BODY = 1 << 16
-"""Bytes of a request that says nothing of rows."""
+"""Most bytes of a request without rows."""
 
 EXTENSIONS = ("binary_tensor_data",)
 """Extensions of the protocol."""
@@ -28,7 +28,7 @@ _PACKAGE = sys.modules[__name__.partition(".")[0]]
 
 
 def describe_server(may_load: bool) -> dict[str, Any]:
-    """Return what the protocol says of a server."""
+    """Return the metadata of the server."""
     extensions = [*EXTENSIONS, *(["model_repository"] if may_load else [])]
     return {"name": "tvm-forest", "version": _PACKAGE.__version__, "extensions": extensions}
 
@@ -36,7 +36,7 @@ def describe_server(may_load: bool) -> dict[str, Any]:
 def make_routes(
     models: Models, metrics: Metrics, repository: Repository, may_load: bool
 ) -> FastAPI:
-    """Return the application; models are loaded anew for clients if they may ask for that."""
+    """Return the application; clients may load models again if that is allowed."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
 
     @app.get("/v2/")
@@ -81,7 +81,7 @@ def make_routes(
 
 
 def _add_repository(app: FastAPI, repository: Repository) -> None:
-    """Add what the protocol's extension "model repository" asks for."""
+    """Add the routes of the protocol's extension "model repository"."""
 
     @app.post("/v2/repository/index")
     async def list_models(request: Request) -> list[dict[str, str]]:

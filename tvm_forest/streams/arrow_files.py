@@ -32,7 +32,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 @contextmanager
 def _refuse_damaged(where: str, locate: Callable[[], str] = str) -> Iterator[None]:
-    """Turn what pyarrow says of a file into an error that says where it is."""
+    """Turn pyarrow's error about a file into one that names the place."""
     try:
         yield
     except InputError:

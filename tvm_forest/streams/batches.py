@@ -97,7 +97,7 @@ class RowFile(Protocol):
         ...
 
     def fraction(self) -> float | None:
-        """Return how much is read, from 0 to 1; None if nobody knows."""
+        """Return how much is read, from 0 to 1; None if that is unknown."""
         ...
 
 
@@ -172,7 +172,7 @@ def check_present(wanted: Sequence[str], names: Sequence[str], where: str) -> No
 
 
 def locate_row(error: RowError, where: str, first: int, of: str = "") -> InputError:
-    """Return the error about a row of a batch that says its place among all, `first` before."""
+    """Return the error about a row of a batch with its place among all rows, from `first` on."""
     return InputError(f"{where}: row {first + error.row}{of} (counted from 0), {error.what}")
 
 

@@ -40,7 +40,7 @@ ARROW_STREAM = ".arrows"
 
 
 class Reading(NamedTuple):
-    """What users say of how rows are read.
+    """The user's options for reading rows.
 
     Attributes:
         header: whether the first line of CSV names the columns; None for nothing.
@@ -69,7 +69,7 @@ class Reading(NamedTuple):
 
 
 AS_IS = Reading()
-"""Nothing is said."""
+"""No option is given."""
 
 
 def name_format(path: Path | None, given: str | None, where: str, option: str) -> str:

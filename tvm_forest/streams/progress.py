@@ -1,4 +1,4 @@
-"""A bar on the terminal that says how many rows are predicted.
+"""A bar on the terminal with the number of rows predicted.
 
 takes: numbers of rows; gives: text on the standard error stream, if a person looks at it.
 """

@@ -56,7 +56,7 @@ class ReadBatch(NamedTuple):
 
 
 def check_reading(reading: Reading, parts: list[Part]) -> None:
-    """Raise InputError for what users say of text where it makes no sense, or there is none."""
+    """Raise InputError for options of text files that make no sense, or if there is no text."""
     kinds = {part.format for part in parts}
     for name, given, formats, which in (
         ("header", reading.header, ("csv", "tsv"), "CSV and tab-separated values"),

@@ -45,7 +45,7 @@ class SeparatedRows(TextRows):
         return super()._open_text(io.BufferedReader(self._spool))
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """See `TextRows`; `names_columns` says what the first line is."""
+        """See `TextRows`; `names_columns` is whether the first line holds names."""
         lines = self._split_lines(self._lines)
         first = next(lines, None)
         if first is None:

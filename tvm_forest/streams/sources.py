@@ -209,7 +209,7 @@ def _unpack(file: BinaryIO, part: Part) -> BinaryIO:
 
 
 class ReadBy(io.RawIOBase):
-    """What a function reads: some bytes, as many as it is asked for at most."""
+    """A stream of what a function reads: at most as many bytes as requested."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read

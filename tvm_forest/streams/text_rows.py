@@ -28,7 +28,7 @@ MAX_FIELDS = 1 << 17
 """Most fields that are in memory as objects of Python."""
 
 FIRST_LINES = 1000
-"""Lines of JSON that tell which columns there are."""
+"""Lines of JSON from which the columns are found."""
 
 Line = tuple[int, Any]
 """The number of a line of a file, from 1 on, and its fields by column, or a BadLine."""
@@ -110,7 +110,7 @@ class TextRows:
         raise NotImplementedError
 
     def _find_labelled(self, columns: Columns) -> dict[str, tuple[Any, ...]]:
-        """Return which columns hold labels, and the labels that the model knows."""
+        """Return which columns hold labels, and the model's labels."""
         known = self._forest.category_names
         return {n: known[i] for i, n in enumerate(columns.features or ()) if i in known}
 

@@ -40,7 +40,7 @@ class TextTable:
         raise NotImplementedError
 
     def _to_list(self, name: str, values: Any) -> list[Any]:
-        """Return a kept column as what text can say: numbers, bools, texts and None."""
+        """Return a kept column as values that text can hold: numbers, bools, texts and None."""
         if isinstance(values, list):
             return values
         import pyarrow

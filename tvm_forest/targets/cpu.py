@@ -36,7 +36,7 @@ TUNING = (
     "no-bypass-",
     *("pad-short-", "prefer-", "sbb-dep-", "slow-", "tuning-", "use-", "vzeroupper"),
 )
-"""How features of LLVM begin that say what is fast on a CPU, and not what it can do."""
+"""Prefixes of LLVM's features for what is fast on a CPU, and not what it can do."""
 
 ASKED_FOR = tuple(
     "aes amx- cldemote clflushopt clwb clzero crc32 enqcmd fsgsbase fxsr hreset invpcid kl movdir "

@@ -47,7 +47,7 @@ class CodeKeeper(NamedTuple):
         return None if cache is None else cls(cache, target, machine_code.describe(target))
 
     def find(self, text: str) -> tuple[str, Library | None]:
-        """Return the key of what a text says all of, and the library if the cache has it."""
+        """Return the key of fully described code, and its library if the cache has it."""
         key = digest("code", digest_sources(), self.machine, text)
         return key, load_kept(self.cache, key, self.target)
 

@@ -101,7 +101,7 @@ def atomic_functions(text: str, template: str, words: dict[str, dict[str, str]])
 
 
 def declare_at_launch(text: str) -> tuple[str, dict[str, int]]:
-    """Let a launch say how much shared memory there is, where a kernel may not declare as much.
+    """Set the size of shared memory at launch, where a kernel may not declare as much.
 
     Args:
         text: kernels.

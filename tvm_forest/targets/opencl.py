@@ -166,7 +166,7 @@ def _as(dtype: np.dtype[Any]) -> str:
 
 
 def _divides(kernels: tvm.IRModule) -> bool:
-    """Whether kernels divide numbers of 32 bits, which OpenCL rounds correctly only if asked to."""
+    """Whether kernels divide numbers of 32 bits, whose rounding OpenCL has an option for."""
     return any(
         find_all(kernel.body, tirx.Div, lambda x: str(x.ty.dtype).startswith("float32"))
         for kernel in kernels.functions.values()

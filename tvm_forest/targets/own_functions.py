@@ -20,10 +20,10 @@ from ..internals import names
 FILE = Path(__file__).with_name("powers.ll")
 
 ENTRIES = 128
-"""Of the table of powers."""
+"""Entries of the table of powers."""
 
 POWER_OF_TWO = r"@llvm\.pow\.f(32|64)\((?:float|double) 2\.000000e\+00, "
-"""What LLVM makes exp2 of unless it is told not to optimise."""
+"""What LLVM turns exp2 into unless optimisation is off."""
 
 NAME = re.compile(r"@([\w.]+)")
 

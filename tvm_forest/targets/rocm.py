@@ -130,7 +130,7 @@ def find_gpus(target: Target) -> tuple[str, ...]:
 
 
 def _ask_gpu(device: int) -> str:
-    """Name the GPU at hand; "" where none can be asked."""
+    """Name the GPU at hand; "" where none can be queried."""
     try:
         return str(open_driver(KIND, device).architecture)
     except DeviceError:
@@ -138,7 +138,7 @@ def _ask_gpu(device: int) -> str:
 
 
 def tvm_target(gpu: str) -> tvm.target.Target:
-    """Return TVM's form of a target: a GPU that LLVM knows."""
+    """Return TVM's form of a target: a GPU that LLVM supports."""
     spec = {"kind": KIND, "mcpu": gpu, "thread_warp_size": wavefront(gpu)}
     with _quiet():
         return tvm.target.Target(spec, host={"kind": "llvm"})
@@ -254,7 +254,7 @@ def _callbacks(library: str, link: Any) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out what TVM says on the standard error stream for want of a GPU, and nothing else."""
+    """Hide TVM's messages about a missing GPU on the standard error stream, and no others."""
     with _hearing, ExitStack() as stack:
         try:
             file = stack.enter_context(tempfile.TemporaryFile())

@@ -47,7 +47,7 @@ class _Native:
 
 
 class Pool:
-    """All helpers of a process, each of which is started when a call asks for it first."""
+    """All helpers of a process, each of which is started when a call first needs it."""
 
     def __init__(self) -> None:
         self._native: _Native | None = None

@@ -1,4 +1,4 @@
-"""What a function says of the model whose trees it walks, so that it can be compiled by itself.
+"""Attributes of a function about its model, so that the function can be compiled by itself.
 
 takes: Forest, Layout; gives: attributes of a function, as plain values; takes: a
 function with them; gives: ModelFacts.
@@ -72,7 +72,7 @@ def with_model_facts(
     output: Output,
     steps: list[dict[str, Any]],
 ) -> tirx.PrimFunc:
-    """Return a function that says of which model it is.
+    """Return the function with attributes about its model.
 
     Args:
         func: a canonical function.
@@ -105,7 +105,7 @@ def with_model_facts(
 
 
 def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
-    """Return what a function says of its model.
+    """Return the attributes of a function about its model.
 
     Raises:
         ScheduleError: its layout is not known here.
@@ -144,7 +144,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _encode(x: Any, where: str) -> Any:
-    """Return a layout, or what one holds, as plain values; objects say their class."""
+    """Return a layout, or what one holds, as plain values; objects include their class."""
     if x is None or type(x) in SCALARS:
         return x
     if isinstance(x, np.integer):

@@ -143,7 +143,7 @@ def _emit_walks(
 
 
 def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model: list[Any]) -> Expr:
-    """Return what the leaf that a row reaches in a tree says of class c, or the leaf's number."""
+    """Return the value for class c, or the number, of the leaf that a row reaches."""
     anchors = [buffer[(0,) * len(buffer.shape)] for buffer in model]
     if output == "apply":
         return tirx.call_intrin("int32", ops.WALK_ID, row, tree, *anchors)

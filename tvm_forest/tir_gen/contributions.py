@@ -20,7 +20,7 @@ SINGLE = "_of_one"
 """What follows these names in that of a function that takes its rows one by one."""
 
 THREADS = 64
-"""Of a block on a GPU, each with one row."""
+"""Threads of a block on a GPU, each with one row."""
 
 
 def emit_contributions(

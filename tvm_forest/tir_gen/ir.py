@@ -1,4 +1,4 @@
-"""TIR as a value: find things in it, and say it again with something changed.
+"""TIR as a value: find parts of it, and build it again with a part changed.
 
 takes: statements and expressions; gives: answers, statements, expressions.
 

@@ -1,4 +1,4 @@
-"""What `verify` finds, and how it says so.
+"""The result of `verify`, and its text.
 
 takes: counts of equal rows, largest distances; gives: Agreement, Report, and their text.
 """
@@ -63,7 +63,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Report:
-    """What `verify` has found; as a text, it says so in a few lines.
+    """The result of `verify`; `str` summarises it in a few lines.
 
     Attributes:
         model: library and objective.
@@ -81,7 +81,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every comparison that could be made is."""
+        """Whether every comparison that could be made succeeded."""
         return self.reference.ok and (isinstance(self.library, str) or self.library.ok)
 
     def __str__(self) -> str:

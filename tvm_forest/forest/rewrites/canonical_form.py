@@ -12,7 +12,7 @@ from .narrowing import narrow_thresholds
 from .ordering import arrange_by_round
 
 BETWEEN = 0.5
-"""Threshold that tells a membership column's 0 from its 1."""
+"""Threshold between the 0 and the 1 of a membership column."""
 
 
 def canonicalize(forest: Forest) -> Forest:

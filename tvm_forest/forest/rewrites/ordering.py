@@ -95,7 +95,7 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
 
 
 def _take_base_score(forest: Forest, begin: int) -> Array:
-    """Return the base score of the rounds from one on; classes that no round knows keep theirs."""
+    """Return the base score of rounds from `begin` on; classes without trees keep theirs."""
     base, is_left_out = forest.base_score, begin > 0 and forest.base_of_first
     return np.where(np.isinf(base), base, np.zeros_like(base)) if is_left_out else base
 

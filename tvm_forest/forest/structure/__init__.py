@@ -1,1 +1,1 @@
-"""The three parts of a forest, what is said of each field, and what every forest must be."""
+"""The three parts of a forest, the meaning of each field, and what every forest must satisfy."""

@@ -1,4 +1,4 @@
-"""What the package knows about each field of a Forest besides its type.
+"""Facts about each field of a Forest besides its type.
 
 takes: the metadata of dataclass fields; gives: which fields belong to nodes or trees, and which
 decide a prediction.

@@ -80,7 +80,7 @@ class OutputMeaning:
 
     @property
     def class_rule(self) -> LabelRule:
-        """How classes are told apart: `label_rule`, or that of the link if there are no labels."""
+        """How a class is chosen: `label_rule`, or the rule of the link if there are no labels."""
         if self.gives_labels:
             return self.label_rule
         if self.link.endswith("softmax"):

@@ -166,7 +166,7 @@ def _build(document: Document, kind: Kind, model: Any = None) -> Forest:
 
 
 def _read_features(document: Document) -> DocumentFeatures:
-    """Read what the document says of the columns of a row."""
+    """Read the columns of a row from the document."""
     info = take(document, "features_info", dict)
     if take(info, "text_features", list, []):
         raise unsupported("text_features", "how texts are read is not reproduced", _WITHOUT)

@@ -144,7 +144,7 @@ class EncodedColumns:
             raise damaged("split_index", what)
 
     def find_single(self, split: Document) -> int:
-        """Return the column of a split that asks for one category."""
+        """Return the column of a split that tests for one category."""
         place = self._find_category(split)
         code = _as_hash(take(split, "value", int))
         if (place, code) not in self._of_single:

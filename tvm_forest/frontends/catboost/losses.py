@@ -1,4 +1,4 @@
-"""What a loss of CatBoost does to margins, and how its classes are told apart.
+"""The link of each loss of CatBoost, and how its classes are chosen.
 
 takes: the part `model_info` of a document; gives: fields of Forest.
 
@@ -21,7 +21,7 @@ from ..refusals import damaged, unsupported
 from .document import Document, as_numbers, take, take_written
 
 Kind = Literal["margins", "classifier", "regressor", "by loss"]
-"""What a model is taken as: a `CatBoost` or ranker, an estimator, or what its loss says."""
+"""The kind of a model: a `CatBoost` or ranker, an estimator, or what follows from its loss."""
 
 CLASSES: dict[str, Link] = {
     **dict.fromkeys(("Logloss", "CrossEntropy", "Focal"), "sigmoid"),
@@ -127,7 +127,7 @@ def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[
 
 
 def _take_class_params(info: Document) -> Document:
-    """Return what a model tells of its classes.
+    """Return the classes that a model lists.
 
     Models of CatBoost 0.20 and older do so under another name, if they have several classes.
     """

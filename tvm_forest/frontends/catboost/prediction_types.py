@@ -21,13 +21,13 @@ from .losses import CLASSES
 
 
 def list_types(forest: Forest) -> list[str]:
-    """Return the prediction types that a model can be asked for."""
+    """Return the prediction types that a model supports."""
     lacks = {"Class": forest.labels is None, "RMSEWithUncertainty": forest.n_outputs < 2}
     return [name for name in TYPES if not lacks.get(name)]
 
 
 def make(asked: str, forest: Forest, margin: Array, value: Array) -> Array:
-    """Return what is asked for.
+    """Return the requested prediction type.
 
     Args:
         asked: one of `list_types`.

@@ -108,7 +108,7 @@ def from_object(model: Any) -> Forest | None:
 
 
 def _of_object(forest: Forest, model: Any, name: str) -> Forest:
-    """Return the forest as an object of a class predicts, beside what its text says."""
+    """Return the forest as an object of class `name` predicts; texts do not record the class."""
     if name != "Booster":  # which checks rows as scikit-learn does
         forest = replace(forest, object_dtype="float64")
     return _with_labels(forest, model) if name == "LGBMClassifier" else forest

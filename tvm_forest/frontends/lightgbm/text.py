@@ -67,7 +67,7 @@ _SAVE_AGAIN = "save it with LightGBM 4"
 
 @dataclass(frozen=True)
 class ModelText:
-    """A model as its file tells it, with the counts checked.
+    """A model as its file has it, with the counts checked.
 
     Attributes:
         objective: name and options of the objective; empty for one of the user's own.

@@ -150,7 +150,7 @@ def _read_targets(op: TreeOp, weights: LeafWeights) -> dict[str, Any]:
 
 
 def _read_classes(op: TreeOp, weights: LeafWeights) -> dict[str, Any]:
-    """Read a classifier; one of two classes has one score, which speaks for the second."""
+    """Read a classifier; for two classes it has one score, that of the second."""
     texts, numbers = op.texts("classlabels_strings"), op.integers("classlabels_int64s")
     if texts and numbers.size:
         raise damaged("classlabels_int64s", "given beside 'classlabels_strings'")

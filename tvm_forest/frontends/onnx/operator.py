@@ -43,7 +43,7 @@ class TreeOp:
 
     @classmethod
     def read(cls, node: Any, known: Any, dtype: str, n_features: int | None) -> TreeOp:
-        """Check the attributes of a node against those that the definition of ONNX knows."""
+        """Check the attributes of a node against those that ONNX defines."""
         attributes: dict[str, Any] = {}
         for attribute in node.attribute:
             if attribute.name not in known:

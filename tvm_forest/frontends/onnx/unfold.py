@@ -84,7 +84,7 @@ def _check_trees(nodes: NodeTable, n_features: int | None) -> None:
 
 
 def _replace_equals(nodes: NodeTable) -> NodeTable:
-    """Put sets, or two nodes each, in the place of nodes that ask for one number."""
+    """Replace nodes that test for one number by sets, or by two nodes each."""
     unequal = nodes.mode == modes.NEQ
     equals = (nodes.mode == modes.EQ) | unequal
     match, other = assemble.exchange(nodes.true, nodes.false, unequal)

@@ -37,7 +37,7 @@ _STATISTICS = {"data_count": "<u8", "sum_hess": "<f8", "gain": "<f8"}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a model says, its fields named and shaped as treelite does.
+    """The fields of a model, named and shaped as treelite does.
 
     Attributes:
         dtype: of rows, thresholds and leaves, "float32" or "float64".

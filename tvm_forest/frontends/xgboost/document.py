@@ -71,7 +71,7 @@ def lie_between(document: Any) -> bool:
 
 
 def may_lie_between(numbers: Array) -> bool:
-    """Say of float64 numbers what `lie_between` says of those of a document."""
+    """Return what `lie_between` returns, for float64 numbers in place of those of a document."""
     bits = np.ascontiguousarray(numbers).view(np.uint64) & np.uint64(_BELOW_FLOATS)
     small = (np.abs(numbers) < _LEAST_NORMAL) & (numbers != 0)
     return bool(np.any((bits == _MIDDLE) | small))

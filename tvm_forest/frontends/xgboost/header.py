@@ -1,4 +1,4 @@
-"""What an XGBoost model says about itself, apart from its trees.
+"""The header of an XGBoost model: everything but its trees.
 
 takes: bytes of a JSON or UBJSON model, or of the old binary format; gives: Header.
 

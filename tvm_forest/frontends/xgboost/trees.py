@@ -85,7 +85,7 @@ class DocumentTrees:
 
     @classmethod
     def read(cls, trees: Field, n_trees: int, n_outputs: int) -> DocumentTrees:
-        """Check what trees say of themselves."""
+        """Check the counts that trees state."""
         if not isinstance(trees.value, list) or len(trees.value) != n_trees:
             raise trees.error(f"a list of {n_trees} trees, as in 'tree_info'")
         sizes, widths = _read_plain_params(trees.value) or _read_params(trees.value)

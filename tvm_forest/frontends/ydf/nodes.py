@@ -87,7 +87,7 @@ class _TreeReader:
             self.found[name].append(value)
 
     def _exchange(self, first: int) -> None:
-        """Exchange the children of the nodes that ask whether a value is missing.
+        """Exchange the children of the nodes that test whether a value is missing.
 
         No number is below -inf: missing values alone go left, where their child must be.
         """

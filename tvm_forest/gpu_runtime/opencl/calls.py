@@ -61,7 +61,7 @@ NEEDED_ABILITIES = {
 """Bits of `FLOATS`, and what a device lacks that does not have them."""
 
 DIVIDES = 128
-"""Another one: a device that rounds quotients correctly if it is asked to."""
+"""Another flag: the device can round quotients correctly."""
 
 KERNEL_THREADS, KERNEL_SHARED = 0x11B0, 0x11B2
 BUILD_LOG, EVENT_STATUS, EVENT_END = 0x1183, 0x11D3, 0x1283

@@ -30,7 +30,7 @@ ROUNDED_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
 
 OTHERWISE = "give another 'device' in the target, or use target 'llvm'"
 LOG_BYTES = 8192
-"""Of what a compiler says, which an error shows."""
+"""Bytes of a compiler's messages that an error shows."""
 
 
 class Program(NamedTuple):
@@ -144,7 +144,7 @@ class OpenCLDriver(Driver):
         return Module(Program(program, deque()), {})
 
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
-        """See `Driver.find_kernel`; asks what the kernel needs."""
+        """See `Driver.find_kernel`; also reads the resources that the kernel needs."""
         kernel = LoadedKernel((module.handle, deque()), name)
         handle = self._create_kernel(kernel)
         told = (
@@ -319,7 +319,7 @@ class OpenCLDriver(Driver):
         return int(handle)
 
     def _ask(self, function: str, *arguments: Any) -> bytes:
-        """Return what is told about something."""
+        """Return one property of an OpenCL object."""
         size = c_size_t()
         self._call(function, *arguments, 0, None, byref(size))
         told = ctypes.create_string_buffer(size.value)

@@ -53,7 +53,7 @@ from .packing import Nodes, count_values, lay_out_group, number_values
 
 @dataclass(frozen=True)
 class PieceTree(NearTree):
-    """A tree: `tir_gen/walks/pieces.py` asks it for addresses and for leaves.
+    """A tree; `tir_gen/walks/pieces.py` gets addresses and leaves from it.
 
     Attributes:
         layout: the layout.
@@ -75,7 +75,7 @@ class PieceTree(NearTree):
         return tir.BufferLoad(self.buffers[name], list(place))
 
     def first(self, name: str) -> Expr:
-        """Load the first element of a buffer, whose address is asked for."""
+        """Load the first element of a buffer, whose address is needed."""
         return self.load(name, *(tir.i64(0) for _ in self.buffers[name].shape))
 
     def leaf_value(self, number: Expr) -> Expr:

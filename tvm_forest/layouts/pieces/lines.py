@@ -22,7 +22,7 @@ EXITS, EXIT_BYTES = shapes.TESTS + 1, 3
 """Exits of a line, and bytes of one."""
 
 LEAF_BIT, PLACE_BITS = 23, 2
-"""The bit of an exit that says that it is a leaf, and the lowest ones, the place in a line."""
+"""The bit of an exit that marks a leaf, and the lowest bits, which are the place in a line."""
 
 UNIT_BITS = 18
 UNIT = 1 << UNIT_BITS

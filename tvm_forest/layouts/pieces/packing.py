@@ -21,7 +21,7 @@ from .lines import EXITS, LEAF_BIT, LINE, MAX_REACH, PLACE_BITS, UNIT, UNIT_BITS
 
 
 class Nodes(NamedTuple):
-    """What packing asks of nodes, those of all trees; (N,) each.
+    """Fields of the nodes of all trees that packing reads; (N,) each.
 
     A tree of one leaf has one node more, a root whose children are both this leaf.
 

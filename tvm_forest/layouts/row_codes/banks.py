@@ -34,7 +34,7 @@ LANES = 32
 """Rows of a group: the banks of shared memory, and the threads that go in step."""
 
 WORD_BYTES = 4
-"""Of a bank."""
+"""Bytes of a word of a bank of shared memory."""
 
 
 @dataclass(frozen=True)

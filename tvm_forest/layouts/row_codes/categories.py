@@ -28,7 +28,7 @@ from ...forest import Array, Forest, memberships
 NO_CATEGORY = -1
 
 MAX_NUMBERS = 65535
-"""Of a feature, in 16 bits."""
+"""Most categories of a feature, as codes have 16 bits."""
 
 
 class CategoricalFeature(NamedTuple):
@@ -104,7 +104,7 @@ def unfit(forest: Forest) -> str | None:
 def number_categories(
     forest: Forest, feature: int, sets: list[tuple[int, ...]], side_codes: SideCodes
 ) -> CategoricalFeature:
-    """Number what the sets of a feature tell apart.
+    """Number the categories that the sets of a feature distinguish.
 
     Args:
         forest: the model; `unfit` finds nothing.

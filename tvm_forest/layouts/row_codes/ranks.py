@@ -49,7 +49,7 @@ LLVM computes each address anew where rows are 32 bytes apart, and not where the
 """
 
 MAX_THRESHOLDS = 65535
-"""Of a column, in codes of 16 bits."""
+"""Most cuts of a column, as codes have 16 bits."""
 
 
 @dataclass(frozen=True)

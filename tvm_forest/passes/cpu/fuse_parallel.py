@@ -1,4 +1,4 @@
-"""Make loops parallel as the schedule says, and one loop of nested parallel ones.
+"""Make loops parallel as scheduled, and join nested parallel loops into one.
 
 takes: IRModule without blocks; gives: IRModule.
 

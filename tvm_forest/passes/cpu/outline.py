@@ -38,7 +38,7 @@ Functions = dict[GlobalVar, tirx.PrimFunc]
 
 
 def mark_part(statement: tirx.Stmt) -> tirx.Stmt:
-    """Return a statement that is to be a function of its own where the pipeline knows of that."""
+    """Return a statement marked to become a function, if the pipeline supports it."""
     return tirx.AttrStmt(tirx.IntImm("int32", 0), PART, tirx.IntImm("int32", 1), statement)
 
 

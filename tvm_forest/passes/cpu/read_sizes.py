@@ -21,7 +21,7 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class ReadSizes(NestPass):
-    """Let loops over all rounds end where an array of the model says."""
+    """Let loops over all rounds end at a count that an array of the model holds."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite a function of sums; others have no such array."""

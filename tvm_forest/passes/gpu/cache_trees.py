@@ -46,7 +46,7 @@ COPY_BYTES = 16
 
 @function_pass
 class CacheTrees(NestPass):
-    """Copy trees where loops ask for it."""
+    """Copy trees where a loop has the directive `cache`."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit all loops; walks are loads already.
@@ -72,7 +72,7 @@ class CacheTrees(NestPass):
 
 
 def _make_refusal(facts: NestFacts, name: str) -> ScheduleError:
-    """Make the exception for a loop that asks for copies in a layout that has none."""
+    """Make the exception for copies in a layout that does not support them."""
     layout, tiled = repr(facts.nest.layout), facts.model.tile_size > 1
     what = f"trees of '{name}' in layout {layout}{' of tiles' * tiled} cannot be copied into shared"
     advice = f"use one of {', '.join(COPIED)} without tiles, or leave this cache out"

@@ -115,7 +115,7 @@ def _count_iterations(loops: list[tirx.For]) -> Any:
 
 
 FLAT_THREADS = 256
-"""Threads of a block of a kernel that no loop of the schedule asks for."""
+"""Threads of a block of a kernel if no loop of the schedule sets them."""
 
 
 def flat_kernel(nest: tirx.Stmt, facts: NestFacts) -> tirx.Stmt:

@@ -319,7 +319,7 @@ def _largest(extents: list[Any]) -> Any:
 
 
 def _check_shared(nest: Nest, buffers: list[Any], most: int) -> None:
-    """Refuse more shared memory than a block has, and say how many rows would fit."""
+    """Refuse more shared memory than a block has; the error has the number of rows that fit."""
     sizes = {x: prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers}
     spare = most - sum(sizes.values())
     if spare >= 0:

@@ -106,7 +106,7 @@ def _finish(found: WalkBlock) -> tirx.Stmt:
 
 
 def _adopt(loop: tirx.For, name: str) -> tirx.For:
-    """Return a loop around the walk with a name, and annotations for all that TVM says of it."""
+    """Return a loop around the walk with a name, and annotations for all its TVM settings."""
     foreign = next((str(x) for x in loop.annotations if not str(x).startswith(PREFIX)), None)
     if foreign is not None:
         raise make_loop_error(name, f"has the annotation '{foreign}'", "leave it out")

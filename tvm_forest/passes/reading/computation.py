@@ -27,7 +27,7 @@ from ...tir_gen import ir
 from .blocks import list_blocks
 
 SEAL = "tvm_forest.seal"
-"""Attribute of a function: the hash of what it computes, and of what it says of the model."""
+"""Attribute of a function: the hash of its computation and of its attributes about the model."""
 INIT, UPDATE = f"{WALK_BLOCK}_init", f"{WALK_BLOCK}_update"
 """The blocks that `decompose_reduction` makes of one."""
 

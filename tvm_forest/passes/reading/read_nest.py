@@ -41,7 +41,7 @@ from .blocks import WalkBlock, find_walk_block
 from .computation import SEAL
 
 KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
-"""What TVM says of a loop by its kind."""
+"""Directives by TVM's kinds of loops."""
 KNOWN = {PREFIX + word for word in MARKS} | {NAME, STEPS, KIND}
 DIRECTIVES_OF_LOOPS = {*DIRECTIVES} - {*OF_MODEL} | {"know_depths"}
 _ROOT = Loop(ROOT, "batch", 0, 1, 1)
@@ -277,7 +277,7 @@ class _Reader:
 
 
 def _read_steps(loop: tirx.For, text: Any) -> list[TraceStep]:
-    """Return the directives that make copies of a loop, and say something of the copies."""
+    """Return the directives that make copies of a loop, and those for the copies."""
     try:
         steps = [*map(TraceStep.of, json.loads(text))]
         if not DIRECTIVES_OF_LOOPS.issuperset(step.do for step in steps):

@@ -26,7 +26,7 @@ def convert_linear_regressor(node: Node) -> list[Value]:
 
 
 def convert_linear_classifier(node: Node) -> list[Value]:
-    """Convert `LinearClassifier`; one of two classes has one score, which speaks for the second."""
+    """Convert `LinearClassifier`; for two classes it has one score, that of the second."""
     intercepts = node.get("intercepts", [])
     texts, numbers = node.texts("classlabels_strings"), node.get("classlabels_ints", [])
     classes = np.array(texts) if texts else np.array(numbers, np.int64)

@@ -46,7 +46,7 @@ def time_lines(size: int) -> float:
 
 
 def read_caches() -> tuple[int, ...]:
-    """Return the sizes of the caches of data that the system tells, the nearest first."""
+    """Return the sizes of the data caches that the system reports, the nearest first."""
     sizes = dict[int, int]()
     for folder in sorted(Path(FOLDER).glob("index*")):
         try:

@@ -53,7 +53,7 @@ they change no more."""
 
 
 class Clock:
-    """A call whose times say how fast the CPU is at a moment: others on the machine slow it down.
+    """A call whose times show how fast the CPU is at a moment: other processes slow it down.
 
     Attributes:
         readings: nanoseconds of a row of each.

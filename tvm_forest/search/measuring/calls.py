@@ -1,4 +1,4 @@
-"""The calls that tell what operations take: which forests, how they are evaluated, how many rows.
+"""The calls that calibration times: which forests, how they are evaluated, how many rows.
 
 takes: Target; gives: Cells.
 """

@@ -194,7 +194,7 @@ class Child:
 
 
 class Looked(NamedTuple):
-    """What Linux tells of a process and of those that it started.
+    """Memory and time of a process and of those that it started, from Linux.
 
     Attributes:
         waits: seconds that each thread, by process and number, has waited for cores.
@@ -241,7 +241,7 @@ class TimeTaken:
 
 
 def look_at(process: int) -> Looked | None:
-    """Return what Linux tells of a process now; None where it does not."""
+    """Return Linux's figures of a process now; None on other systems."""
     try:
         times = _read_stat(Path(f"/proc/{process}"))[11:15]
         threads = list(Path(f"/proc/{process}/task").iterdir())
@@ -264,12 +264,12 @@ def look_at(process: int) -> Looked | None:
 
 
 def _read_stat(place: Path) -> list[str]:
-    """Return what Linux tells of a process or thread from its state on, behind its name."""
+    """Return the fields of /proc's `stat` of a process or thread after its name."""
     return (place / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def read_megabytes(process: int) -> float:
-    """Return the memory that a process holds, as far as Linux tells; elsewhere 0."""
+    """Return the memory that a process holds, on Linux; elsewhere 0."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):

@@ -12,7 +12,7 @@ import numpy as np
 from ...forest import LEAF, Array, Forest
 
 LEVELS_WITHOUT_LEAVES = 2
-"""Of a lopsided tree."""
+"""First levels of a lopsided tree, which hold no leaves."""
 
 
 class Shape(NamedTuple):

@@ -42,7 +42,7 @@ MAX_BATCHES = 256
 """Distinct batches that calls take in turn."""
 
 COMPILER = "tvm_forest.predictor.building"
-"""The module that a child imports before it is asked for anything."""
+"""The module that a child imports before its first request."""
 
 MAX_BUILT = 8
 """Schedules that stay built, for other sizes of batch."""
@@ -126,7 +126,7 @@ def current_setup() -> TrialSetup:
 
 @functools.lru_cache(MAX_BUILT)
 def _build(schedule: str) -> Any:
-    """Build a schedule, or take it from when another size of batch asked for it."""
+    """Build a schedule, or take the build of another size of batch."""
     from ...predictor.building import build
 
     setup = current_setup()

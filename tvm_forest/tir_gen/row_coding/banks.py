@@ -29,7 +29,7 @@ TOGETHER = 4
 """Columns that a thread of a GPU searches side by side: their cuts come at the same time."""
 
 STAGE_BYTES = 1 << 14
-"""Of the rows that are brought near at once to be coded."""
+"""Bytes of the rows that are fetched at once to be coded."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from .searches import ColumnSearch, RowCoder, row_pitch
 
 
 def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
-    """Return what fills the buffer that a layout asks for."""
+    """Return the coder that fills the buffer of a layout."""
     if isinstance(row_code, BankCode):
         return BankCoder(row_code, rows, comparer)
     if isinstance(row_code, RankCode):

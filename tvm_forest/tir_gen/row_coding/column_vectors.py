@@ -1,4 +1,4 @@
-"""What panels of columns ask of a CPU, as functions in LLVM's language.
+"""Functions in LLVM's language for coding panels of columns.
 
 takes: addresses of rows, columns, and cuts; gives: calls of functions that LLVM inlines.
 

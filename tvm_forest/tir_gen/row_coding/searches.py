@@ -127,7 +127,7 @@ class RowCoder:
         raise NotImplementedError
 
     def store_number(self, search: ColumnSearch, feature: Any, number: Any, row: Any) -> None:
-        """Store what the number of a row's category says of its memberships."""
+        """Store the memberships that follow from the number of a row's category."""
         raise NotImplementedError
 
     def _column_groups(self) -> list[tuple[SearchGroup, int]]:

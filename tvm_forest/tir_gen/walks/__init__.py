@@ -25,7 +25,7 @@ WALKERS: dict[str | None, type[Walker]] = {
     "octets": OctetWalker,
     "pieces": PieceWalker,
 }
-"""By what `simdize` says of a leaf loop, None where there is no such directive."""
+"""Walkers by the argument of `simdize` on a leaf loop; None without that directive."""
 
 BY_LAYOUT = {
     "hops": (None, "gather"),
@@ -34,7 +34,7 @@ BY_LAYOUT = {
     "octets": ("octets",),
     "pieces": ("pieces",),
 }
-"""What `simdize` may say, by the `walks` of the layout."""
+"""Arguments that `simdize` accepts, by the `walks` of the layout."""
 
 
 def check_walks(sch: Schedule) -> None:

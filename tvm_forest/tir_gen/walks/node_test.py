@@ -30,7 +30,7 @@ from .. import ops
 from .vectors import Vectors
 
 LoadedTests = list[tuple[Any, NodeTest]]
-"""What a walk loads at a node: tests, each behind the value of the row that it asks for."""
+"""What a walk loads at a node: tests, each after the value of the row that it compares."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,10 @@ class Comparer:
         return total
 
     def goes_left(self, value: Any, test: NodeTest) -> Any:
-        """An ordered comparison is false for NaN, so NaN goes right unless the node says left."""
+        """Return whether a value goes left.
+
+        Ordered comparisons are false for NaN, so NaN goes right unless its default side is left.
+        """
         less = value < test.threshold if self.comparison == "<" else value <= test.threshold
         if test.default_left is None:
             return less

@@ -27,11 +27,11 @@ from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 
 OCTET, WORDS = f"<{TREES} x i8>", f"<{TREES} x i64>"
 OUTCOMES = 1 << 7
-"""What 7 tests of a tile can say."""
+"""Number of possible results of the 7 tests of a tile."""
 
 
 def find_child(outcome: int) -> int:
-    """Return the child of a tile that its tests lead to; bit i says that test i goes right."""
+    """Return the child of a tile that its tests lead to; bit i is 1 if test i goes right."""
     node = 0
     for _ in range(TILE_LEVELS):
         node = 2 * node + 1 + (outcome >> node & 1)

@@ -45,7 +45,7 @@ ZEROS = tirx.Broadcast(tirx.const(0, "uint8"), LANES)
 FIELDS = ("rank", "column", "left", "right")
 """Fields of a node, by their numbers in `LevelTree.byte`."""
 WIDE = 48
-"""Bit of a level's word that says that it is wide."""
+"""Bit of a level's word that marks a wide level."""
 GROUPS_ABREAST = 2
 """Groups of rows that walk side by side, for each hop of a group waits for the one before it."""
 

@@ -108,7 +108,7 @@ def pick_from_registers(number: int, width: int, lanes: int) -> list[str]:
 
 
 def _choose(count: int, width: int, bit: int) -> list[str]:
-    """Set %all to those of %g0, %g1, ... that bits of %wide say, from one on."""
+    """Set %all to those of %g0, %g1, ... that the bits of %wide choose, from bit one on."""
     vector, places, zero = f"<{width} x float>", f"<{width} x i32>", "zeroinitializer"
     lines, names = list[str](), [f"%g{k}" for k in range(count)]
     while len(names) > 1:

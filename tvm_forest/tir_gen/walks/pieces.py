@@ -160,7 +160,7 @@ class _Steps:
         return tirx.shift_right(step, _word(NUMBER_AT)) & _word((1 << LEAF_BIT) - 1)
 
     def look_up(self, number: Any) -> Any:
-        """Return what a walk asks of the leaf."""
+        """Return the value or number of the leaf."""
         has_values = "leaf_value" in self.tree.buffers
         return self.tree.leaf_value(number) if has_values else self.tree.leaf_id(number)
 

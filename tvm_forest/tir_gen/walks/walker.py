@@ -1,4 +1,4 @@
-"""What every way of walking has to say.
+"""The interface of every way of walking.
 
 takes: a leaf loop of the schedule and its TIR; gives: whether it may be walked so, and the code.
 """
@@ -116,14 +116,14 @@ def keep_sum(code: Builder, loop: tirx.For) -> tuple[tirx.For, Any]:
 
 
 def leaf_of(access: Any, call: Any, node: Any) -> Any:
-    """Return what a walk asks of a leaf: its value, or its number in the source model."""
+    """Return what a walk ends with: the value of a leaf, or its number in the source model."""
     return access.leaf_id(node) if ops.is_call(call, ops.WALK_ID) else access.leaf_value(node)
 
 
 def look_up_leaves(
     code: Builder, tree: Any, is_id: bool, count: int, number: Callable[[Any], Any]
 ) -> Any:
-    """Emit the look-up of what rows ask of leaves, one by one; returns a buffer.
+    """Emit the look-up of values or numbers of leaves, row by row; returns a buffer.
 
     Args:
         code: where statements go.
