@@ -43,6 +43,7 @@ PAGES = (
     "coming_from.md",
     "environment.md",
     "troubleshooting.md",
+    "support.md",
     "measuring.md",
 )
 BLOCK = re.compile(

@@ -13,8 +13,29 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "support.md"
 HEAD = """\
 # What is accepted
 
-Made by `make golden` from `tvm_forest.SUPPORT`, which comes from the tables that decide it; at a
-terminal, `tvm-forest info --support` shows the same.
+**Models of CatBoost, LightGBM, ONNX, scikit-learn, treelite, XGBoost and YDF are accepted, except
+for the parts marked "refused" below.** Try yours: `build` compiles it, or raises an
+`UnsupportedModel` that names the part.
+
+```python
+import xgboost
+from sklearn.datasets import load_breast_cancer
+
+import tvm_forest
+
+rows, labels = load_breast_cancer(return_X_y=True)
+model = xgboost.XGBClassifier(n_estimators=5, booster="gblinear").fit(rows, labels)
+try:
+    tvm_forest.build(model)
+except tvm_forest.UnsupportedModel as error:
+    print(str(error).partition(";")[0])
+```
+
+```text
+xgboost XGBClassifier: field 'booster': expected 'gbtree' or 'dart', got 'gblinear'
+```
+
+The column "how" has one of these:
 
 - **exact**: margins, values and labels equal the training library's to the bit.
 - **within N ulp**: margins are equal to the bit. Values, which a link makes of them by `exp`, are
@@ -22,27 +43,29 @@ terminal, `tvm-forest info --support` shows the same.
   treelite models of doubles).
 - **refused**: `UnsupportedModel` is raised and names the field.
 
-`tests/sweep.py` draws models with default and odd options and compares each with its library.
-Before its findings were mended, XGBoost 3.2 had 58 failures in 500 models, 3.4.1 31 in 300,
-LightGBM 29 in 500 (and 5 crashes of its own), scikit-learn 3 in 500. Of the first 500 of each,
-2026-11-24:
+`tvm_forest.verify(model, rows)` and `tvm-forest verify model.json rows.csv` compare one model
+with its library. `tvm-forest info --support` prints these tables; `make golden` writes this page
+from `tvm_forest.SUPPORT`.
+"""
+TRIED = """
+## How it was tried
 
-| library | equal | refused, by a field below | failed | not trained |
+`tests/sweep.py` draws models with default and odd options and compares each with its library. Of
+the first 500 of each, 2026-11-24:
+
+| library | equal | refused, by a field above | failed | not trained |
 |---|---:|---:|---:|---:|
 | XGBoost 3.2 | 487 | 13 | 0 | 0 |
 | LightGBM 4.7 | 489 | 6 | 0 | 5, LightGBM crashes |
-| scikit-learn 1.9 | 487 | 11 | 2 | 0 |
+| scikit-learn 1.9 | 487 | 11 | 2, equal since then | 0 |
 | CatBoost 1.2.10 | 480 | 19 | 0 | 1 |
 | YDF 0.16.1 | 384 | 110 | 0 | 6 |
 
 The two of scikit-learn (248 and 389) were frames with columns of categories for a histogram
-boosting without names of them; such rows were refused, are read since then, and equal. One of YDF
-(399) was answered wrongly and is refused since then (`boundaries`). 77 configurations of CatBoost
-(`make catboost`), 10,000 hard rows each: no margin differs. Of its 28 losses, all that `predict`
-can be asked for (`prediction_type`), on 100,000 hard rows each: no value differs
-([How exact](exactness.md#catboosts-values)).
-
-`tvm_forest.verify(model, rows)` and `tvm-forest verify model.json rows.csv` show it for one model.
+boosting that does not know the names of its columns. One model of YDF (399) was answered wrongly
+and is refused since then (`boundaries`). `make catboost` compares 77 configurations of CatBoost
+on 10,000 hard rows each: no margin differs. Nor does any value of its 28 losses, by every
+`prediction_type` on 100,000 hard rows each ([How exact](exactness.md#catboosts-values)).
 """
 
 
@@ -54,7 +77,7 @@ def page_text() -> str:
         for row in tvm_forest.SUPPORT:
             if row.library == library:
                 parts.append(f"| {row.part} | `{row.name}` | {row.how} | {row.note} |\n")
-    return "".join(parts)
+    return "".join([*parts, TRIED])
 
 
 if __name__ == "__main__":
