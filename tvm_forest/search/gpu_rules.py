@@ -113,7 +113,7 @@ def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
     alone = _give_rows_threads(work)._replace(factor=TOGETHER)
     yield alone
     threads = {min(2**k, problem.rounds) for k in range(1, MAX_BLOCK_THREADS.bit_length())}
-    each = range(2, 2 * silvanforge.MOST_TOGETHER + 1)  # trees of a thread: one group or two
+    each = range(2, silvanforge.MOST_TOGETHER + 1)
     threads |= {problem.rounds // count for count in each if problem.rounds % count == 0}
     dimensions = ("", "grid.z", "block.z") if problem.walks > 1 else ("",)
     few = [rows for rows in SHARED_ROWS if rows <= problem.batch]

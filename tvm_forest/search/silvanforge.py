@@ -178,9 +178,6 @@ a warp while others wait."""
 INTERLEAVED = 0.72
 """`factor` walks that advance together take `factor ** (1 - INTERLEAVED)` times as long as one."""
 
-GROUP_HOPS = 0.5
-"""Hops that take as many cycles to issue as what walks that advance together share in a hop."""
-
 MOST_TOGETHER = 10
 """Walks of a thread that advance together, at most."""
 
@@ -240,16 +237,14 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
     walks = (
         point.rows_thread * -(-problem.rounds // parts) * (1 if point.class_on else problem.walks)
     )
-    groups, singles = divmod(walks, point.factor)
-    alone = groups * point.factor ** (1 - INTERLEAVED) + singles
-    issued = walks + GROUP_HOPS * (groups + singles)
+    alone = walks // point.factor * point.factor ** (1 - INTERLEAVED) + walks % point.factor
     row_bytes = problem.features * problem.number_bytes
     wait, issue = HOP_CYCLES, ISSUE_CYCLES + NODE_LINE_CYCLES * count_lines(point)
     if not point.cache_rows:
         lines = _count_rows_of_warp(point) * row_bytes / LINE_BYTES
         issue += ROW_LINE_CYCLES * min(32.0, max(1.0, lines))
         wait *= FAR_CYCLES if row_bytes > NEAR_ROW_BYTES else 1.0
-    time = problem.hops * max(alone * wait, issued * warps * at_once * issue)
+    time = problem.hops * max(alone * wait, walks * warps * at_once * issue)
     if point.cache_rows:
         turns = -(-point.rows_tb * problem.features // threads)
         time += turns * (TURN_CYCLES + COPY_ISSUE_CYCLES * warps * at_once)
