@@ -13,7 +13,7 @@ int cuDeviceGet(int *device, int number) { return *device = number, 0; }
 int cuDeviceGetName(char *name, int size, int device) { return strcpy(name, "stub"), 0; }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)80 << 30, 0; }
 int cuDeviceGetAttribute(int *value, int what, int device) {
-  *value = what == 1 ? 1024 : what == 8 ? 49152 : what == 97 ? 232448 : what == 16 ? 132 : what == 75 ? 9 : 0;
+  *value = what == 1 ? 1024 : what == 8 ? 49152 : what == 97 ? 232448 : what == 16 ? 132 : what == 39 ? 2048 : what == 75 ? 9 : what == 81 ? 233472 : 0;
   return 0;
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &current, 0; }

@@ -256,12 +256,28 @@ def asking_for(size: int) -> Any:
 
 def test_more_shared_memory_than_a_kernel_may_declare_is_allowed_once() -> None:
     rows, sets = hard_rows(FOREST, 9, seed=1), called("cuFuncSetAttribute")
-    for size, calls in ((49_152, 0), (100_000, 1), (232_448, 1)):
+    for size, calls in ((49_152, 1), (100_000, 2), (232_448, 2)):  # one says how much is shared
         predictor = asking_for(size)
         for _ in range(3):
             assert np.array_equal(predictor.predict(rows), FOREST.predict_reference(rows)[:, 0])
         sets += calls
         assert called("cuFuncSetAttribute") == sets
+
+
+@pytest.mark.parametrize(
+    ("blocks", "threads", "shared", "percent"),
+    [
+        (1, 128, 0, 1),  # of 228 KB, 1 KB a block is the driver's
+        (256, 256, 30 << 10, 28),  # 132 multiprocessors run two blocks each at most
+        (256, 256, 200 << 10, 100),
+        (10_000, 512, 30 << 10, 55),  # four have all threads that there may be
+        (10_000, 1024, 227 << 10, 100),
+    ],
+)
+def test_as_much_memory_is_shared_as_the_blocks_of_a_launch_need(
+    blocks: int, threads: int, shared: int, percent: int
+) -> None:
+    assert driver()._find_shared_percent(blocks, threads, shared) == percent
 
 
 @pytest.mark.parametrize("most", [99 * 1024, 227 * 1024])

@@ -103,7 +103,15 @@ def test_shuffles_are_refused_by_name() -> None:
 def test_comparisons_of_vectors_are_refused_by_name() -> None:
     sch = tvm_forest.new_schedule(forest()).tile("batch", "b0", "b1", 4).reorder("b0", "tree", "b1")
     sch = sch.gpu_dimension("b0", "grid.x").simdize("b1", "gather")
-    with pytest.raises(BuildError, match="-1 is true, which TVM takes for 1; leave simdize out"):
+    with pytest.raises(BuildError, match="-1 is true, which TVM takes for 1.*leave simdize out"):
+        tvm_forest.build(forest(), "opencl", sch)
+
+
+def test_gathers_of_vectors_are_refused_by_name() -> None:
+    sch = tvm_forest.new_schedule(forest()).tile_nodes(4).pad_trees("tree")
+    sch = sch.tile("batch", "b0", "b1", 8).reorder("b0", "tree", "b1")
+    sch = sch.gpu_dimension("b0", "grid.x").simdize("b1", "gather")
+    with pytest.raises(BuildError, match="TVM gathers no vectors of bytes; leave simdize out"):
         tvm_forest.build(forest(), "opencl", sch)
 
 

@@ -156,6 +156,7 @@ std::recursive_mutex one_at_a_time;
 std::map<std::string, long> settings{{"version", 13000}, {"devices", 1},  {"major", 9},
                                      {"minor", 0},       {"seed", 0},     {"threads", 1024},
                                      {"shared", 49152},  {"most", 232448}, {"processors", 132},
+                                     {"processor_threads", 2048}, {"processor_shared", 233472},
                                      {"memory", 80l << 30}};
 std::map<std::string, int> failures;
 std::map<std::string, long> counts;
@@ -262,6 +263,7 @@ int cuDeviceGetAttribute(int* value, int what, int) {
   CALL("cuDeviceGetAttribute")
   const char* names[128] = {};
   names[1] = "threads", names[8] = "shared", names[16] = "processors", names[75] = "major", names[76] = "minor", names[97] = "most";
+  names[39] = "processor_threads", names[81] = "processor_shared";
   *value = settings[names[what]];
   return 0;
 }
@@ -311,7 +313,11 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   *function = f;
   return f->call ? 0 : 500;
 }
-int cuFuncSetAttribute(void*, int, int) { CALL("cuFuncSetAttribute") return 0; }
+int cuFuncSetAttribute(void*, int what, int value) {
+  CALL("cuFuncSetAttribute")
+  settings["attribute " + std::to_string(what)] = value;
+  return 0;
+}
 int cuFuncGetAttribute(int* value, int what, void* function) {
   CALL("cuFuncGetAttribute")
   auto f = (Function*)function;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_int, c_void_p
+from math import prod
 from typing import Any
 
 from .driver import FORKED, SMALLER
@@ -18,9 +19,13 @@ OLD_DRIVER = "update the driver, or install an older nvcc or NVRTC"
 ERROR_LOG, ERROR_LOG_SIZE = 5, 6
 """Options of cuModuleLoadDataEx."""
 
-MOST_THREADS, STATIC_SHARED, DYNAMIC_SHARED = 0, 1, 8
-"""Attributes of a kernel: threads that its registers allow a block, and bytes of shared memory that
-it declares, and that its launches may ask for beside those."""
+MOST_THREADS, STATIC_SHARED, DYNAMIC_SHARED, SHARED_PERCENT = 0, 1, 8, 9
+"""Attributes of a kernel: threads that its registers allow a block, bytes of shared memory that it
+declares and that its launches may ask for beside those, and how much of a multiprocessor's memory
+is shared memory while it runs; the rest is its first cache."""
+
+RESERVED_SHARED = 1 << 10
+"""Bytes of shared memory of each block that the driver keeps for itself."""
 
 RENEWED = (
     *("DeviceTotalMem", "MemAlloc", "MemFree", "MemcpyHtoDAsync", "MemcpyDtoHAsync"),
@@ -42,7 +47,7 @@ class CudaDriver(SharedApiDriver):
     symbols = {name: f"cu{name}_v2" for name in RENEWED}
     attributes = {
         **{"threads": 1, "shared": 8, "processors": 16, "major": 75, "minor": 76},
-        "most_shared": 97,
+        **{"processor_threads": 39, "processor_shared": 81, "most_shared": 97},
     }
     runtime = "the driver"
     update = "update the driver of the GPU"
@@ -100,7 +105,7 @@ class CudaDriver(SharedApiDriver):
         return kernel
 
     def _check_launch(
-        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Arguments
+        self, kernel: LoadedKernel, grid: Size, block: Size, shared: int, arguments: Arguments
     ) -> None:
         limits, needs = self.limits, kernel.needs
         threads = min(limits["threads"], needs.threads)
@@ -108,6 +113,19 @@ class CudaDriver(SharedApiDriver):
         self._check_block(kernel.name, block, threads, whole, limits["most_shared"])
         if whole > limits["shared"]:
             self._do("FuncSetAttribute", kernel.handle, DYNAMIC_SHARED, shared)
+        percent = self._find_shared_percent(prod(grid), prod(block), whole)
+        self._do("FuncSetAttribute", kernel.handle, SHARED_PERCENT, percent)
+
+    def _find_shared_percent(self, blocks: int, threads: int, shared: int) -> int:
+        """Return how much of its memory a multiprocessor shares among the blocks that it runs.
+
+        The driver would make room for as many blocks as fit, also where a launch has fewer, and
+        leave the cache too small for what they read.
+        """
+        limits = self.limits
+        each = min(-(-blocks // limits["processors"]), limits["processor_threads"] // threads)
+        wanted = max(1, each) * (shared + RESERVED_SHARED)
+        return min(100, -(-100 * wanted // limits["processor_shared"]))
 
     def enter(self) -> Any:
         """See `Driver.enter`."""

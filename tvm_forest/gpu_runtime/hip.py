@@ -92,7 +92,7 @@ class HipDriver(SharedApiDriver):
         return Module(handle, code.kernels)
 
     def _check_launch(
-        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Arguments
+        self, kernel: LoadedKernel, grid: Size, block: Size, shared: int, arguments: Arguments
     ) -> None:
         needs: code_object.KernelNeeds = kernel.needs
         threads, shared = min(self.limits["threads"], needs.threads), shared + needs.shared

@@ -44,13 +44,13 @@ class LoadedKernel:
         handle: what the library knows it by.
         name: in the image.
         needs: what the image or the library says of it.
-        checked: block and bytes of dynamic shared memory of the launch that was checked last.
+        checked: grid, block and bytes of dynamic shared memory of the launch that was checked last.
     """
 
     handle: Any
     name: str
     needs: Any = None
-    checked: tuple[Size, int] | None = field(default=None, compare=False)
+    checked: tuple[Size, Size, int] | None = field(default=None, compare=False)
 
 
 class Arguments:

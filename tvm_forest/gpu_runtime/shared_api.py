@@ -109,9 +109,9 @@ class SharedApiDriver(Driver):
 
     @abstractmethod
     def _check_launch(
-        self, kernel: LoadedKernel, block: Size, shared: int, arguments: Arguments
+        self, kernel: LoadedKernel, grid: Size, block: Size, shared: int, arguments: Arguments
     ) -> None:
-        """Refuse a launch that cannot be, and allow what it needs."""
+        """Refuse a launch that cannot be, and prepare the kernel for what it needs."""
 
     @property
     def shown_version(self) -> str:
@@ -196,9 +196,9 @@ class SharedApiDriver(Driver):
         stream: int,
     ) -> None:
         """See `Driver.launch`."""
-        if kernel.checked != (block, shared):
-            self._check_launch(kernel, block, shared, arguments)
-            kernel.checked = block, shared
+        if kernel.checked != (grid, block, shared):
+            self._check_launch(kernel, grid, block, shared, arguments)
+            kernel.checked = grid, block, shared
         launch = self.functions.get("LaunchKernel") or self._find("LaunchKernel")
         on = c_void_p(stream) if stream else None
         code = launch(kernel.handle, *grid, *block, shared, on, arguments.places, None)

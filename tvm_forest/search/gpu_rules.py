@@ -46,12 +46,12 @@ SHARED_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 MAX_SLOTS_PER_NODE = 32
 """Slots of complete trees for each node, above which nodes are linked instead."""
 
-RANKS = GpuPoint(256, 1, 1, True, True, True, 4, False, BANKED)
-"""The point of `gpu_shared_ranks` that is a default: on an H100 the fastest of 18 at 65,536 rows of
-three models, or within 9 % of it."""
+RANKS = GpuPoint(256, 1, 1, True, True, True, 8, False, BANKED)
+"""The point of `gpu_shared_ranks` that is a default: on an H100 the fastest of 27 at 65,536 rows of
+`airline` and `higgs`, or within 2 % of it."""
 
-MANY_RANKS = RANKS._replace(rows_tb=512)
-"""The same for a million rows, where all processors have many blocks, and within 3 %."""
+MANY_RANKS = RANKS._replace(rows_tb=512, factor=4)
+"""The same for a million rows, where all processors have many blocks, and likewise within 2 %."""
 
 MAX_COLUMNS_PER_TREE = 0.45
 """Above, others are faster: a rank takes what 9 hops take, and a walk by ranks saves 3 of 8."""
@@ -59,9 +59,12 @@ MAX_COLUMNS_PER_TREE = 0.45
 MIN_RANKED_ROWS = 65_536
 """Rows of a batch from which it is a default: all processors have a block, most have two."""
 
-MAX_TREE_BYTES = 8 << 10
-"""Bytes of the trees that its blocks copy at a time, at most; a third of the memory that there is
-if that is less."""
+WALK_TREE_BYTES = 4 << 10
+"""Bytes of the trees that its blocks copy at a time for each walk that advances with others."""
+
+LEAST_TREE_BYTES = 8 << 10
+"""The same of all walks where a row has several of a round, or where no more trees fit; one round
+may be more."""
 
 TOGETHER = 4
 """Trees that a thread walks together."""
@@ -133,20 +136,26 @@ def _give_rows_threads(work: Workload) -> GpuPoint:
 
 def fits_ranks(point: GpuPoint, problem: GpuProblem) -> bool:
     """Say whether a block's ranks, and the trees that it copies, fit in shared memory."""
-    codes = point.rows_tb * MAX_CODE_BYTES * problem.features
     round_bytes = problem.walks * (SLOT_BYTES << problem.hops)
-    trees = max(_ranked_tree_bytes(problem), round_bytes)
-    return point.rows_tb >= LANES and codes + 3 * trees // 2 <= problem.block_bytes
+    trees = max(_ranked_tree_bytes(point, problem), round_bytes)
+    return point.rows_tb >= LANES and 3 * trees // 2 <= _left_by_ranks(point, problem)
 
 
 def walk_ranks(sch: Schedule, point: GpuPoint, problem: GpuProblem) -> Schedule:
     """Return the schedule of a point with ranks and trees in shared memory."""
-    trees = _ranked_tree_bytes(problem)
+    trees = _ranked_tree_bytes(point, problem)
     return gpu_shared_ranks(sch, point.rows_tb, trees, together=point.factor)
 
 
-def _ranked_tree_bytes(problem: GpuProblem) -> int:
-    return min(MAX_TREE_BYTES, problem.block_bytes // 3)
+def _ranked_tree_bytes(point: GpuPoint, problem: GpuProblem) -> int:
+    wanted = WALK_TREE_BYTES * point.factor if problem.walks == 1 else 0
+    return max(min(wanted, 2 * _left_by_ranks(point, problem) // 3), LEAST_TREE_BYTES)
+
+
+def _left_by_ranks(point: GpuPoint, problem: GpuProblem) -> int:
+    """Return the bytes of shared memory beside the ranks of a block's rows and `LANES` raw rows."""
+    raw = LANES * problem.number_bytes * (problem.features + 1)
+    return problem.block_bytes - point.rows_tb * MAX_CODE_BYTES * problem.features - raw
 
 
 def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:

@@ -19,7 +19,7 @@ from ..gpu_runtime.library import KernelLibrary
 from ..gpu_runtime.opencl import ROUNDED_DIVISION
 from ..gpu_runtime.plan import Plan
 from ..internals import names
-from ..passes.gpu.kernel_code import SHUFFLE
+from ..passes.gpu.kernel_code import SHUFFLE, TensorLoad
 from ..passes.gpu.launch_plan import split_kernels
 from ..target import Target
 from ..tir_gen.ir import find_all
@@ -92,7 +92,7 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     """Return the kernels of a module as OpenCL C, and what launches them.
 
     Raises:
-        BuildError: a kernel uses shuffles, ballots or comparisons of vectors.
+        BuildError: a kernel uses shuffles, ballots, comparisons of vectors, or gathers of bytes.
     """
     target = tvm.target.Target({"kind": KIND}, host={"kind": "llvm"})
     kernels, plans = split_kernels(mod, target)
@@ -105,10 +105,10 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
         raise BuildError(
             "build: argument 'schedule': OpenCL has no ballots of threads; leave cooperate out"
         )
-    if any(_compares_vectors(func) for func in kernels.functions.values()):
+    if any(_compares_vectors(func) or _gathers_bytes(func) for func in kernels.functions.values()):
         raise BuildError(
-            "build: argument 'schedule': in OpenCL's vectors -1 is true, which TVM takes for 1; "
-            "leave simdize out"
+            "build: argument 'schedule': in OpenCL's vectors -1 is true, which TVM takes for 1, "
+            "and TVM gathers no vectors of bytes; leave simdize out"
         )
     kernels = drop_fences(kernels)  # FP_CONTRACT does their work
     kernels = map_nodes(kernels, tvm.ir.Call, _call_by_opencls_name)
@@ -131,6 +131,19 @@ def _compares_vectors(kernel: tirx.PrimFunc) -> bool:
         find_all(kernel.body, kind, lambda x: tvm.DataType(str(x.a.ty.dtype)).lanes > 1)
         for kind in compared
     )
+
+
+def _gathers_bytes(kernel: tirx.PrimFunc) -> bool:
+    """Whether a kernel loads a vector of bytes that do not lie side by side.
+
+    TVM packs eight of them into an int by shifts, and an int has room for four.
+    """
+
+    def is_apart(load: Any) -> bool:
+        loaded = tvm.DataType(str(load.ty.dtype))
+        return loaded.lanes > 1 and loaded.bits == 8 and not isinstance(load.indices[-1], tirx.Ramp)
+
+    return bool(find_all(kernel.body, TensorLoad, is_apart))
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:

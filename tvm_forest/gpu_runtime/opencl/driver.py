@@ -178,11 +178,11 @@ class OpenCLDriver(Driver):
         stream: int,
     ) -> None:
         """See `Driver.launch`."""
-        if kernel.checked != (block, shared):
+        if kernel.checked != (grid, block, shared):
             limits, needs = self.limits, kernel.needs
             allowed, whole = min(limits["threads"], needs.threads), shared + needs.shared
             self._check_block(kernel.name, block, allowed, whole, limits["shared"])
-            kernel.checked = block, shared
+            kernel.checked = grid, block, shared
         try:
             handle = kernel.handle[1].pop()
         except IndexError:  # other threads are setting the arguments of all that there are
