@@ -97,9 +97,9 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
     if joined is not None:
         return joined
     names = forest.given_names or names_of(frame, kind)
-    if kind == "pandas" and _is_one_block(frame, forest):
-        with np.errstate(all="ignore"):
-            return np.ascontiguousarray(pass_numbers(frame.to_numpy(), forest), dtype)
+    blocks = _find_blocks(frame, forest) if kind == "pandas" else {}
+    if blocks:
+        return _read_blocks(frame, blocks, forest, dtype)
     seen, lists = 0, iter(forest.pandas_categories)  # columns of categories
     array = np.empty((len(frame) if kind != "pyarrow" else frame.num_rows, len(names)), dtype)
     for i, name in enumerate(names):
@@ -147,14 +147,33 @@ def _check_column(
 # -- columns of each library ----------------------------------------------------------------------
 
 
-def _is_one_block(frame: Any, forest: Forest) -> bool:
-    """Tell whether all columns have one dtype of numpy; mixed ones would be rounded twice."""
+def _find_blocks(frame: Any, forest: Forest) -> dict[np.dtype[Any], list[int]]:
+    """Return the places of the columns of each dtype, {} where columns have to be read one by one.
+
+    A block is read at once. Columns of two dtypes never are, which pandas would round twice.
+    """
+    blocks = dict[np.dtype[Any], list[int]]()
     if forest.category_names or forest.pandas_categories:
-        return False
-    dtypes = set(frame.dtypes)
-    return len(dtypes) == 1 and all(
-        isinstance(dtype, np.dtype) and dtype.kind in NUMBERS for dtype in dtypes
-    )
+        return blocks
+    for place, dtype in enumerate(frame.dtypes):
+        if not isinstance(dtype, np.dtype) or dtype.kind not in NUMBERS:
+            return {}
+        blocks.setdefault(dtype, []).append(place)
+    is_plain = all(dtype.isnative and dtype.itemsize <= 8 for dtype in blocks)
+    return blocks if is_plain or len(blocks) == 1 else {}
+
+
+def _read_blocks(
+    frame: Any, blocks: dict[np.dtype[Any], list[int]], forest: Forest, dtype: np.dtype[Any]
+) -> Array:
+    """Return the columns of a frame of pandas, those of one dtype at a time."""
+    with np.errstate(all="ignore"):
+        if len(blocks) == 1:
+            return np.ascontiguousarray(pass_numbers(frame.to_numpy(), forest), dtype)
+        array = np.empty(frame.shape, dtype)
+        for places in blocks.values():
+            array[:, places] = pass_numbers(frame.take(places, axis=1).to_numpy(), forest)
+    return array
 
 
 def _read_pandas(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
