@@ -18,6 +18,7 @@ LOSSES = ["RMSE", "Poisson", "RMSEWithUncertainty", "Logloss", "MultiClass", "Mu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.cases(3)
 def test_every_prediction_type_is_that_of_catboost_to_the_bit(loss: str) -> None:
     found = configurations.count_equal_values(loss, 3003)
     assert found and all(equal == total for equal, total in found.values()), found

@@ -105,9 +105,12 @@ int main() {
 def predictor(name: str, target: str = "llvm") -> Any:
     """Return one of two models, whose compiled functions have the same names."""
     if name == "first":
-        return tvm_forest.build(drawn_forest(30, 5, seed=1, n_features=5), target)
-    other = drawn_forest(21, 4, seed=2, n_features=3, dtype="float64", row_dtype="float64")
-    return tvm_forest.build(other, target)
+        forest = drawn_forest(30, 5, seed=1, n_features=5)
+    else:
+        forest = drawn_forest(21, 4, seed=2, n_features=3, dtype="float64", row_dtype="float64")
+    schedule = tvm_forest.new_schedule(forest).represent_as("ranked")
+    schedule = schedule.tile("batch", "b0", "b1", 16).parallel("b0")
+    return tvm_forest.build(forest, target, None if target == "cuda" else schedule)
 
 
 def export(folder: Path, name: str, target: str = "llvm", **options: Any) -> None:

@@ -149,6 +149,7 @@ def test_a_part_of_the_forest_is_near_every_block_that_walks_it() -> None:
 
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize(("threads", "width"), [(8, 8), (8, 4), (12, 2)])
+@pytest.mark.cases(3)
 def test_lanes_of_a_warp_add_up_their_sums(threads: int, width: int, classes: int) -> None:
     model = forest(classes)
     check(model, with_shuffles(model, threads, width), ORDERS[classes % 2], (1, 7, 33))
@@ -384,6 +385,7 @@ def test_partial_sums_of_blocks_are_added_by_a_kernel() -> None:
 
 
 @pytest.mark.parametrize("layout", ["array", "packed", "ranked", "reorg", "sparse"])
+@pytest.mark.cases(2)
 def test_walks_count_in_32_bits(layout: str) -> None:
     func = tvm_forest.lower(forest(1), recipe("E13", forest(1), layout), "simt").after["predict"]
     wide = set[str]()

@@ -141,7 +141,7 @@ def test_real_models_are_exact_by_default(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MODELS))
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_models_of_every_kind_are_exact_by_default(name: str) -> None:
     opencl_driver()
     predictor = on_device(tvm_forest.build(forest_named(name), "opencl"))

@@ -47,7 +47,7 @@ def lopsided(depth: int, turns: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 9, 14])
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
     kinds: Any = {"comparison": ("<", "<=")[depth % 2]}
     forest = drawn_forest(7 + 5 * depth, depth, seed=depth, **kinds)
