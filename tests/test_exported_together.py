@@ -16,6 +16,7 @@ import pytest
 import tvm_forest
 from emulated_cuda import emulated, libcuda
 from forests import drawn_forest
+from schedules import in_blocks
 from tvm_forest.errors import InputError
 from tvm_forest.predictor.exporting.toolchain import WASM_FUNCTIONS
 from tvm_forest.probe_rows import hard_rows
@@ -184,7 +185,10 @@ def test_a_program_is_linked_with_two_libraries(language: str, tmp_path: Path) -
 
 
 def test_without_memory_a_library_says_so(tmp_path: Path) -> None:
-    export(tmp_path, "first", prefix="first_")
+    forest = predictor("first").forest
+    schedule = in_blocks(forest, "bitsliced", 64)  # which asks for memory
+    made = tvm_forest.build(forest, schedule=schedule)
+    made.export_library(tmp_path / "first.so", prefix="first_")
     (tmp_path / "main.c").write_text(WITHOUT_MEMORY)
     command = ["cc", "main.c", "first.so", f"-Wl,-rpath,{tmp_path}", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)

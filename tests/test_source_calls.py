@@ -253,6 +253,7 @@ def built_of_catboost(name: str) -> tuple[Any, tvm_forest.Predictor]:
 
 @pytest.mark.parametrize("name", OF_CATBOOST)
 @pytest.mark.parametrize("span", [{}, {"ntree_end": 3}, {"ntree_start": 2, "ntree_end": 7}])
+@pytest.mark.cases(8)
 def test_prediction_type_and_ntrees_are_those_of_catboost(name: str, span: Any) -> None:
     model, predictor = built_of_catboost(name)
     rows = catboost_models.with_categories()[0] if name == "categories" else NUMBERS
