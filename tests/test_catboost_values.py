@@ -33,6 +33,7 @@ def test_every_other_loss_too(loss: str) -> None:
 
 @pytest.mark.parametrize("n_rows", [1, 3, 4, 6, 129])
 @pytest.mark.parametrize("name", ["poisson", "uncertainty", "classes"])
+@pytest.mark.cases(6)
 def test_values_beyond_the_range_of_powers_are_those_of_catboost(name: str, n_rows: int) -> None:
     model = with_leaves(MODELS[name](), 5000)
     rows = np.resize(data()[0], (n_rows, 4))

@@ -198,7 +198,7 @@ def test_a_model_may_ask_for_categories_only(how: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [ranked, sliced])
 @pytest.mark.parametrize("count", [14, 15, 254, 255, 256, 4096])
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_every_number_of_categories_is_searched(how: Any, count: int) -> None:
     rng = np.random.default_rng(count)
     sets = [tuple(np.flatnonzero(rng.random(count) < share).tolist()) for share in (0.1, 0.5, 0.9)]

@@ -46,6 +46,7 @@ def with_shuffles(model: Forest, threads: int, width: int) -> Schedule:
 
 
 @pytest.mark.parametrize("name", ["E4", "E6", "E7", "E8", "E13"])
+@pytest.mark.cases(3)
 def test_a_thread_adds_up_in_registers(name: str) -> None:
     text = kernels(forest(1), recipe(name, forest(1)))
     added = [line for line in text.splitlines() if "= sums[" in line and "reinterpret" in line]
@@ -320,6 +321,7 @@ def test_groups_of_lanes_must_fill_the_block() -> None:
 
 
 @pytest.mark.parametrize("name", ["E3", "E5b", "E8", "E13"])
+@pytest.mark.cases(2)
 def test_sums_without_atomic_additions_are_the_same_in_every_run(name: str) -> None:
     model = forest(3)
     sch, rows = recipe(name, model), hard_rows(model, 33)

@@ -168,7 +168,7 @@ def test_recipes_compute_what_the_model_says_over_every_layout(name: str, layout
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_drawn_schedules_compute_what_the_model_says(seed: int) -> None:
     opencl_driver()
     name, sch, _ = drawn("simt", seed)

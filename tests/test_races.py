@@ -54,7 +54,7 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout", "parallel", "sums"), CASES)
-@pytest.mark.cases(8)
+@pytest.mark.cases(6)
 def test_nothing_is_written_to_one_place_by_iterations_that_run_at_the_same_time(
     name: str, layout: str, parallel: tuple[str, ...], sums: str
 ) -> None:

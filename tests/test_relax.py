@@ -411,7 +411,7 @@ def in_registers(forest: Forest, layout: str) -> Any:
 @pytest.mark.cases(4)
 def test_what_functions_read_behind_an_address_stays(layout: str) -> None:
     """TVM would keep of 64 codes in a register those columns that are written."""
-    forest = drawn_forest(20, 5)
+    forest = drawn_forest(10, 4)
     sch, rows = in_registers(forest, layout), hard_rows(forest, 70)
     (margin,) = run(build(module_of(forest, schedule=sch), "legalised"), rows)
     assert np.array_equal(margin, forest.predict_reference(rows))

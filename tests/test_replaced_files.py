@@ -59,7 +59,9 @@ def mode_of(place: Path) -> int:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+@pytest.mark.parametrize(
+    "mode", [0o640, *(pytest.param(x, marks=pytest.mark.long) for x in (0o600, 0o664))]
+)
 def test_a_file_that_is_written_over_keeps_its_mode(
     name: str, mode: int, predictor: Any, tmp_path: Path
 ) -> None:

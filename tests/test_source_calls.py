@@ -52,6 +52,7 @@ def by_xgboost(name: str, rows: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", XGBOOST + ESTIMATORS)
+@pytest.mark.cases(5)
 def test_output_margin_is_that_of_xgboost(name: str) -> None:
     rows = rows_of(name)
     found = built(name).predict(rows, output_margin=True)

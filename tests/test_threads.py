@@ -119,6 +119,7 @@ def test_a_thousand_calls_of_one_schedule_give_the_same_bits(sch: Schedule) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INEXACT)
+@pytest.mark.cases(2)
 def test_a_thousand_calls_with_sums_of_their_own_stay_within_the_bound(name: str) -> None:
     predictor = tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
     rows = hard_rows(FOREST, 130, seed=1)

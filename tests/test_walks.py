@@ -176,7 +176,7 @@ def leaf_wise_tree(depth: int, seed: int) -> Split:
 @pytest.mark.slow
 @pytest.mark.parametrize("together", ["one by one", "2 trees", "8 rows", "4 lanes"])
 @pytest.mark.parametrize("form", ["loop", "straight", "peel 3"])
-@pytest.mark.cases(6)
+@pytest.mark.cases(4)
 def test_a_leaf_wise_tree_of_depth_30(form: str, together: str) -> None:
     forest = forest_of([leaf_wise_tree(30, 0), 0.5, leaf_wise_tree(30, 1), Split(0, 0.5, 1.0, 2.0)])
     assert forest.depths.tolist() == [30, 0, 30, 1]
