@@ -269,7 +269,7 @@ def test_cross_validation_scores_no_rows_that_were_trained_on() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
-@pytest.mark.cases(1)
+@pytest.mark.cases(1, others="long")
 def test_training_a_part_leaves_the_other_as_it_is(step: int) -> None:
     original = make_pipeline(
         StandardScaler(), SelectFromModel(forest(), threshold=-np.inf), forest()

@@ -119,7 +119,7 @@ def test_a_thread_walks_four_rows_at_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reduce", [None, "ordered_reduce"])
-@pytest.mark.cases(1)
+@pytest.mark.cases(1, others="long")
 def test_rows_side_by_side_may_begin_anywhere_in_memory(reduce: str | None) -> None:
     sch = tvm_forest.new_schedule(forest(3)).tile("batch", "b0", "b1", 10)
     sch = sch.tile("b1", "b2", "b3", 4).tile("tree", "t0", "t1", 4)
@@ -146,7 +146,7 @@ def test_a_model_without_tests_reads_nothing_behind_its_arrays(layout: str) -> N
 
 @pytest.mark.parametrize("target", ["cuda", "opencl"])
 @pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
-@pytest.mark.cases(12)
+@pytest.mark.cases(12, others="long")
 def test_no_array_that_threads_write_is_promised_to_one_of_them(
     name: str, layout: str, classes: int, target: str
 ) -> None:
@@ -448,7 +448,7 @@ LOOKED_AT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", LOOKED_AT)
-@pytest.mark.cases(4)
+@pytest.mark.cases(4, others="long")
 def test_rows_on_the_gpu_that_must_be_looked_at_have_the_bits_of_those_of_the_host(
     kind: str,
 ) -> None:

@@ -80,7 +80,7 @@ def asked_of(where: GpuSpace, seconds: Any) -> list[Schedule]:
 
 @pytest.mark.parametrize("forest", [MODEL, CLASSES], ids=["one class", "two classes"])
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.cases(2)
+@pytest.mark.cases(2, others="long")
 def test_every_point_is_a_schedule_for_gpus(exact: bool, forest: Any) -> None:
     where = space(4096, exact, forest)
     points = list(where.points())
@@ -93,7 +93,7 @@ def test_every_point_is_a_schedule_for_gpus(exact: bool, forest: Any) -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.cases(1)
+@pytest.mark.cases(1, others="long")
 def test_points_with_near_trees_have_a_copy_of_them(exact: bool) -> None:
     where = space(64, exact, TINY)
     near = {p.layout: p for p in where.points() if p.cache_trees}
@@ -104,7 +104,7 @@ def test_points_with_near_trees_have_a_copy_of_them(exact: bool) -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.cases(1)
+@pytest.mark.cases(1, others="long")
 def test_each_straight_line_has_near_trees_of_its_own(exact: bool) -> None:
     where = space(4096, exact, MIXED)
     points = [p for p in where.points() if p.cache_trees and p.unroll]

@@ -173,7 +173,7 @@ def test_any_number_of_threads_gives_the_same_bits(n_jobs: Any) -> None:
     ids=str,
 )
 @pytest.mark.slow
-@pytest.mark.cases(2)
+@pytest.mark.cases(2, others="long")
 def test_every_cpu_gives_the_same_bits(target: Any) -> None:
     if "x86" in str(target) and not ON_X86:
         pytest.skip("needs an x86 machine")

@@ -93,7 +93,7 @@ def test_odd_forests_have_the_bits_of_the_model(walk: str, layout: str) -> None:
 @pytest.mark.parametrize(
     "walk", ["3 rows", *(pytest.param(x, marks=pytest.mark.long) for x in WALKS if x != "3 rows")]
 )
-@pytest.mark.cases(1)
+@pytest.mark.cases(1, others="long")
 def test_a_trained_model_has_its_bits(walk: str, layout: str) -> None:
     check_layout(tvm_forest.load(MODELS["missing_values_classes"]()), layout, walk)
 

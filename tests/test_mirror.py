@@ -180,7 +180,7 @@ def check_mirror(sch: Schedule) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
-@pytest.mark.cases(18)
+@pytest.mark.cases(18, others="long")
 def test_a_named_schedule_is_printed_as_tvm_runs_it(name: str) -> None:
     check_mirror(NAMED[name])
 

@@ -199,7 +199,7 @@ CALLS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.cases(2)
+@pytest.mark.cases(2, others="long")
 def test_a_program_ends_well_while_its_daemon_threads_go_on(name: str) -> None:
     done = run(ENDS.replace("CALL", CALLS[name]))
     assert (done.returncode, done.stderr) == (0, "")

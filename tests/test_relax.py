@@ -408,7 +408,7 @@ def in_registers(forest: Forest, layout: str) -> Any:
 
 
 @pytest.mark.parametrize("layout", ["octets", "pieces", "levels", "bitsliced"])
-@pytest.mark.cases(4)
+@pytest.mark.cases(4, others="long")
 def test_what_functions_read_behind_an_address_stays(layout: str) -> None:
     """TVM would keep of 64 codes in a register those columns that are written."""
     forest = drawn_forest(10, 4)

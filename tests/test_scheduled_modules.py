@@ -187,7 +187,7 @@ def test_what_tvm_has_made_is_changed_by_directives() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "simt"])
 @pytest.mark.parametrize("first", range(0, 12, 4))
-@pytest.mark.cases(3)
+@pytest.mark.cases(3, others="long")
 def test_nests_by_tvm_alone_are_right_or_refused(device: str, first: int) -> None:
     found = [check(device, seed) for seed in range(first, first + 4)]
     assert not [why for became, why in found if became == "failed"]

@@ -109,7 +109,7 @@ def test_every_form_of_walk_gives_the_bits_of_the_model(form: str, together: str
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("together", ["one by one", "4 lanes", "8 lanes", "3 rows"])
 @pytest.mark.parametrize("form", ["loop", "straight"])
-@pytest.mark.cases(6)
+@pytest.mark.cases(6, others="long")
 def test_stumps_are_walked_in_lanes(form: str, together: str, layout: str) -> None:
     forest = models()["stumps"]
     check_every_size(forest, schedule(forest, form, together, layout))
