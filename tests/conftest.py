@@ -1,3 +1,4 @@
+import gc
 import os
 from collections.abc import Iterator
 from itertools import groupby
@@ -31,12 +32,22 @@ def models() -> Path:
     return MODELS
 
 
+def pytest_collection_finish() -> None:
+    """Leave all that lives as long as the tests out of collections of garbage.
+
+    That is over 700,000 objects, which each of the collections that tests ask for would look at.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases of a test that `make test` leaves to `make test-all` and `make test-full`.
 
     Of a test marked `cases(4)`, four cases run in `make test`, spread evenly over all that it has;
-    every sixth of the others is long, and the rest is rare.
+    every sixth of the others is long, and the rest is rare. Marked `cases(4, others="long")`, all
+    others are long.
     """
     for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         cases = [item for item in group if item.get_closest_marker("long") is None]
@@ -46,5 +57,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         (few,) = marker.args
         kept = {round(k * (len(cases) - 1) / max(1, few - 1)) for k in range(few)}
         others = [item for number, item in enumerate(cases) if number not in kept]
+        every = 1 if marker.kwargs.get("others") == "long" else 6
         for number, item in enumerate(others):
-            item.add_marker(pytest.mark.rare if number % 6 else pytest.mark.long)
+            item.add_marker(pytest.mark.rare if number % every else pytest.mark.long)

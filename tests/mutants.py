@@ -298,11 +298,13 @@ def find_replaced(code: CodeType) -> list[tuple[FunctionType, CodeType]]:
     path, new = code.co_filename, {}
     for inner in _list_codes(code):
         new[inner.co_name, inner.co_firstlineno] = inner
+    gc.unfreeze()  # `conftest.py` hides what lives as long as the tests
     functions = [
         x
         for x in gc.get_objects()
         if isinstance(x, FunctionType) and x.__code__.co_filename == path
     ]
+    gc.freeze()
     pairs = [(x, new.get((x.__code__.co_name, x.__code__.co_firstlineno))) for x in functions]
     changed = [(x, y) for x, y in pairs if y is not None and not _are_alike(x.__code__, y)]
     return [(x, y) for x, y in changed if x.__code__.co_freevars == y.co_freevars]

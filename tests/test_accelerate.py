@@ -246,7 +246,7 @@ NOISE = np.random.default_rng(1).integers(0, 2, len(ROWS))
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", COMPOSED)
 @pytest.mark.parametrize("method", ["fit", "fit_transform", "fit_predict", "partial_fit"])
-@pytest.mark.cases(8)
+@pytest.mark.cases(3)
 def test_a_copy_refuses_to_be_trained_by_name(name: str, method: str) -> None:
     original = composed(name)
     found, before = compiled(original), pickle.dumps(original)
@@ -269,6 +269,7 @@ def test_cross_validation_scores_no_rows_that_were_trained_on() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.cases(1, others="long")
 def test_training_a_part_leaves_the_other_as_it_is(step: int) -> None:
     original = make_pipeline(
         StandardScaler(), SelectFromModel(forest(), threshold=-np.inf), forest()

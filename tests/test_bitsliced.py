@@ -167,7 +167,7 @@ def test_leaves_are_numbered_from_right_to_left() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("count", [1, 15, 4096, 16, 17, 240, 256, 255])
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_every_number_of_thresholds_is_sliced(count: int, comparison: Literal["<", "<="]) -> None:
     """Of one feature, with missing values to the left and to the right, zeros and infinities."""
     drawn = np.sort(np.random.default_rng(count).normal(size=count))

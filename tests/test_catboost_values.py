@@ -18,6 +18,7 @@ LOSSES = ["RMSE", "Poisson", "RMSEWithUncertainty", "Logloss", "MultiClass", "Mu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.cases(3, others="long")
 def test_every_prediction_type_is_that_of_catboost_to_the_bit(loss: str) -> None:
     found = configurations.count_equal_values(loss, 3003)
     assert found and all(equal == total for equal, total in found.values()), found
@@ -32,6 +33,7 @@ def test_every_other_loss_too(loss: str) -> None:
 
 @pytest.mark.parametrize("n_rows", [1, 3, 4, 6, 129])
 @pytest.mark.parametrize("name", ["poisson", "uncertainty", "classes"])
+@pytest.mark.cases(6, others="long")
 def test_values_beyond_the_range_of_powers_are_those_of_catboost(name: str, n_rows: int) -> None:
     model = with_leaves(MODELS[name](), 5000)
     rows = np.resize(data()[0], (n_rows, 4))

@@ -132,7 +132,7 @@ def built() -> Any:
 
 
 def test_a_model_without_names_takes_all_columns_in_order_or_those_that_are_named() -> None:
-    score, expected = Score(unnamed()), tvm_forest.build(unnamed()).predict(ONLY_NUMBERS)
+    score, expected = Score(unnamed()), built().predict(ONLY_NUMBERS)
     batch = {f"f{i}": ONLY_NUMBERS[:, i] for i in range(3)}
     assert equal_bits(score(batch)["prediction"], expected)
     score = Score(built())

@@ -110,6 +110,7 @@ def test_every_link_is_that_of_the_reference_on_hard_margins(dtype: str) -> None
 
 @pytest.mark.parametrize("n_rows", [1, 3, 4, 5, 300, 302])
 @pytest.mark.parametrize("link", COARSE_LINKS)
+@pytest.mark.cases(8, others="long")
 def test_links_of_catboost_are_those_of_the_reference_to_the_bit(link: str, n_rows: int) -> None:
     stumps = replace(forest_of([0.0] * CLASSES, base=[0.0] * CLASSES, dtype="float64"), link=link)
     function = link_function(stumps).with_attr("global_symbol", "link")

@@ -71,7 +71,7 @@ MORE = [pytest.param(name, marks=pytest.mark.long) for name in list(CASES)[2::8]
 
 
 @pytest.mark.parametrize("name", SOME + MORE)  # differential.py takes all of them
-@pytest.mark.cases(6)
+@pytest.mark.cases(3)
 def test_compiled_code_has_the_bits_of_the_reference(name: str) -> None:
     make, rows_for = CASES[name]
     model = make()

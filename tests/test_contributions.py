@@ -72,6 +72,7 @@ def assert_explained(forest: Forest, rows: Any, target: Any = "llvm") -> None:
 
 
 @pytest.mark.parametrize("least", [1, 0])
+@pytest.mark.cases(1, others="long")
 def test_drawn_trees_are_explained_by_definition(least: int) -> None:
     forest = shapley.with_cover(drawn_forest(6, 6, base=(0.5, -1)), least=least)
     assert_explained(forest, hard_rows(forest, 40))

@@ -108,6 +108,7 @@ def test_a_cache_that_holds_nothing_misses_every_node_and_a_large_one_none() -> 
 
 @pytest.mark.parametrize("cpu", ["znver4", "x86-64-v3", "cascadelake"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.cases(3, others="long")
 def test_no_default_is_dearer_than_the_function_of_a_smaller_batch(cpu: str, dtype: Any) -> None:
     target = parse_target({"kind": "llvm", "mcpu": cpu})
     for shape in (Shape(1, 1, 20), Shape(40, 12, 20), Shape(500, 6, 1000, outputs=3)):
@@ -234,6 +235,7 @@ def test_rows_with_few_lines_are_fetched_by_the_cpu() -> None:
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=[x or "old" for x in TARGETS])
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.cases(8, others="long")
 def test_every_point_has_a_price_on_the_machine_that_is_nearest(name: str, target: Target) -> None:
     work = Workload.of(MODELS[name], target)
     for batch in (1, 8, 64, 4096):

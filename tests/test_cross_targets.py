@@ -269,6 +269,7 @@ def test_zig_compiles_for_this_machine_where_there_is_nothing_else(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [None, f"{sys.executable} -m ziglang cc"])
+@pytest.mark.cases(1, others="long")
 def test_a_library_that_zig_made_here_predicts(
     named: str | None, monkeypatch: Any, tmp_path: Path
 ) -> None:

@@ -98,7 +98,7 @@ def test_a_gpu_computes_what_the_model_says(name: str, layout: str, classes: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seed", [*range(24, 28), *(pytest.param(n, marks=pytest.mark.long) for n in range(28, 32))]
+    "seed", [24, 25, *(pytest.param(n, marks=pytest.mark.long) for n in range(26, 32))]
 )
 def test_the_text_of_random_schedules_computes_what_the_model_says(seed: int) -> None:
     model, rng = forest(1 + 2 * (seed % 2)), random.Random(seed)
@@ -119,6 +119,7 @@ def test_a_thread_walks_four_rows_at_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reduce", [None, "ordered_reduce"])
+@pytest.mark.cases(1, others="long")
 def test_rows_side_by_side_may_begin_anywhere_in_memory(reduce: str | None) -> None:
     sch = tvm_forest.new_schedule(forest(3)).tile("batch", "b0", "b1", 10)
     sch = sch.tile("b1", "b2", "b3", 4).tile("tree", "t0", "t1", 4)
@@ -130,7 +131,7 @@ def test_rows_side_by_side_may_begin_anywhere_in_memory(reduce: str | None) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", layouts_of(gpu=True))
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_a_model_without_tests_reads_nothing_behind_its_arrays(layout: str) -> None:
     model = odd_forest(3)
     assert model.is_leaf.all()
@@ -145,6 +146,7 @@ def test_a_model_without_tests_reads_nothing_behind_its_arrays(layout: str) -> N
 
 @pytest.mark.parametrize("target", ["cuda", "opencl"])
 @pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
+@pytest.mark.cases(12, others="long")
 def test_no_array_that_threads_write_is_promised_to_one_of_them(
     name: str, layout: str, classes: int, target: str
 ) -> None:
@@ -235,7 +237,7 @@ def test_values_are_those_of_the_link(classes: int) -> None:
     link = "softmax" if classes > 1 else "sigmoid"
     model, made = forest(classes, link), predictor(link, classes)
     rows = hard_rows(model, 40, seed=1)
-    expected = tvm_forest.build(model).predict(rows)
+    expected = tvm_forest.build(model, schedule=lambda start: start).predict(rows)
     assert np.array_equal(made.predict_margin(rows).reshape(40, -1), model.predict_reference(rows))
     assert np.allclose(made.predict(rows), expected, rtol=1e-6, atol=1e-7)
     assert made.predict(rows[:0]).shape == expected[:0].shape
@@ -365,7 +367,8 @@ def test_threads_may_call_one_predictor_at_once() -> None:
 def test_some_rounds_of_rows_on_the_gpu() -> None:
     made, rows = predictor(), hard_rows(forest(), 9, seed=1)
     found = made.predict_margin(Elsewhere(made, rows), iteration_range=(0, 5)).numpy()
-    expected = tvm_forest.build(forest()).predict_margin(rows, iteration_range=(0, 5))
+    plain = tvm_forest.build(forest(), schedule=lambda start: start)
+    expected = plain.predict_margin(rows, iteration_range=(0, 5))
     assert np.array_equal(found, expected)
 
 
@@ -445,6 +448,7 @@ LOOKED_AT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", LOOKED_AT)
+@pytest.mark.cases(4, others="long")
 def test_rows_on_the_gpu_that_must_be_looked_at_have_the_bits_of_those_of_the_host(
     kind: str,
 ) -> None:
@@ -485,7 +489,7 @@ def test_memory_is_kept_and_serves_again() -> None:
 
 def test_the_gpu_gives_all_back_when_a_predictor_is_gone() -> None:
     unloaded, freed = called("cuModuleUnload"), called("cuMemFree_v2")
-    made = emulated(tvm_forest.build(forest(3), "cuda"))
+    made = emulated(tvm_forest.build(forest(), "cuda"))
     made.predict(np.zeros((70, 4), np.float32))
     del made
     gc.collect()

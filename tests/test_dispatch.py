@@ -243,7 +243,7 @@ import numpy as np
 import tvm_forest
 sys.path.append(sys.argv[1])
 from forests import drawn_forest
-forest = drawn_forest(100, 6)
+forest = drawn_forest(30, 4)
 predictor = tvm_forest.build(forest)
 rows = np.zeros((20000, 4), np.float32)
 counts = [len(os.listdir("/proc/self/task"))]

@@ -190,6 +190,7 @@ def check_methods(found: ForestClassifier, model: Any) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.cases(8, others="long")
 def test_a_classifier_has_the_methods_of_its_source_with_their_bits(
     name: str, classes: int
 ) -> None:
@@ -232,6 +233,7 @@ def test_an_isolation_forest_is_a_detector_of_outliers() -> None:
 
 @pytest.mark.parametrize("contamination", ["auto", 0.3])
 @pytest.mark.parametrize("samples, bootstrap", [(1, False), (1, True), (2, False), (0.004, True)])
+@pytest.mark.cases(4, others="long")
 def test_isolation_forests_of_one_or_two_rows_a_tree_score_as_their_source(
     samples: float, bootstrap: bool, contamination: Any
 ) -> None:

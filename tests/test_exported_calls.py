@@ -151,7 +151,8 @@ def test_zeros_that_are_missing_of_lightgbm(tmp_path: Path) -> None:
 
 def test_threads_share_out_rows(tmp_path: Path) -> None:
     forest = drawn_forest(30, 5, seed=4, n_features=5, base=(0.1, 0.2, 0.3), link="softmax")
-    predictor = tvm_forest.build(forest)
+    schedule = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 16).parallel("b0")
+    predictor = tvm_forest.build(forest, schedule=schedule)
     library = export(predictor, tmp_path)
     for n in SIZES:
         rows = hard_rows(forest, n, seed=n)

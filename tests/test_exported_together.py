@@ -16,6 +16,7 @@ import pytest
 import tvm_forest
 from emulated_cuda import emulated, libcuda
 from forests import drawn_forest
+from schedules import in_blocks
 from tvm_forest.errors import InputError
 from tvm_forest.predictor.exporting.toolchain import WASM_FUNCTIONS
 from tvm_forest.probe_rows import hard_rows
@@ -105,9 +106,12 @@ int main() {
 def predictor(name: str, target: str = "llvm") -> Any:
     """Return one of two models, whose compiled functions have the same names."""
     if name == "first":
-        return tvm_forest.build(drawn_forest(30, 5, seed=1, n_features=5), target)
-    other = drawn_forest(21, 4, seed=2, n_features=3, dtype="float64", row_dtype="float64")
-    return tvm_forest.build(other, target)
+        forest = drawn_forest(30, 5, seed=1, n_features=5)
+    else:
+        forest = drawn_forest(21, 4, seed=2, n_features=3, dtype="float64", row_dtype="float64")
+    schedule = tvm_forest.new_schedule(forest).represent_as("ranked")
+    schedule = schedule.tile("batch", "b0", "b1", 16).parallel("b0")
+    return tvm_forest.build(forest, target, None if target == "cuda" else schedule)
 
 
 def export(folder: Path, name: str, target: str = "llvm", **options: Any) -> None:
@@ -181,7 +185,10 @@ def test_a_program_is_linked_with_two_libraries(language: str, tmp_path: Path) -
 
 
 def test_without_memory_a_library_says_so(tmp_path: Path) -> None:
-    export(tmp_path, "first", prefix="first_")
+    forest = predictor("first").forest
+    schedule = in_blocks(forest, "bitsliced", 64)  # which asks for memory
+    made = tvm_forest.build(forest, schedule=schedule)
+    made.export_library(tmp_path / "first.so", prefix="first_")
     (tmp_path / "main.c").write_text(WITHOUT_MEMORY)
     command = ["cc", "main.c", "first.so", f"-Wl,-rpath,{tmp_path}", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)

@@ -51,7 +51,8 @@ for bad in ([np.zeros((2, 3), "f4")], [np.zeros((2, 5), "f4"), np.zeros((3, 1), 
 @functools.cache
 def predictor(name: str) -> tvm_forest.Predictor:
     forest = drawn_forest(30, 5, seed=4, n_features=5, **MODELS[name])
-    return tvm_forest.build(forest)
+    schedule = tvm_forest.new_schedule(forest).represent_as("ranked")
+    return tvm_forest.build(forest, schedule=schedule.tile("batch", "b0", "b1", 16).parallel("b0"))
 
 
 def margins_and_values(made: tvm_forest.Predictor, rows: Any) -> list[Any]:

@@ -77,6 +77,7 @@ def draw_rows(forest: Any, dtype: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", FORESTS)
+@pytest.mark.cases(11, others="long")
 def test_few_rows_give_the_bits_shapes_and_dtypes_of_other_calls(name: str, dtype: Any) -> None:
     predictor = build(FORESTS[name])
     functions, rows = builtins(predictor), np.tile(draw_rows(predictor.forest, dtype), (8, 1))

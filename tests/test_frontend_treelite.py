@@ -266,6 +266,7 @@ def test_a_truncated_checkpoint_is_an_error_at_every_length(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.cases(1, others="long")
 def test_changed_bytes_give_a_model_or_an_error_of_ours(tmp_path: Path, seed: int) -> None:
     rng, path = random.Random(seed), tmp_path / "model"
     vectors = {"num_class": (3, 2), "shape": (1, 3), "ids": lambda tree: (tree % 2, -1)}

@@ -69,6 +69,7 @@ def test_values_equal_those_of_xgboost_within_ulps(name):
     "objective",
     "binary:logistic binary:hinge count:poisson multi:softprob multi:softmax".split(),
 )
+@pytest.mark.cases(6, others="long")
 def test_margins_that_are_no_numbers_have_the_values_and_labels_of_xgboost(
     tmp_path, objective, odd
 ):

@@ -62,7 +62,7 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("how", ["", "ordered_reduce", "atomic_reduce"])
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.cases(9)
+@pytest.mark.cases(5)
 def test_a_path_without_a_dimension_of_another_one_adds_its_trees_once(name: str, how: str) -> None:
     sch = SCHEDULES[name]
     for loop in sch.loops():

@@ -80,6 +80,7 @@ def asked_of(where: GpuSpace, seconds: Any) -> list[Schedule]:
 
 @pytest.mark.parametrize("forest", [MODEL, CLASSES], ids=["one class", "two classes"])
 @pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.cases(2, others="long")
 def test_every_point_is_a_schedule_for_gpus(exact: bool, forest: Any) -> None:
     where = space(4096, exact, forest)
     points = list(where.points())
@@ -92,6 +93,7 @@ def test_every_point_is_a_schedule_for_gpus(exact: bool, forest: Any) -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.cases(1, others="long")
 def test_points_with_near_trees_have_a_copy_of_them(exact: bool) -> None:
     where = space(64, exact, TINY)
     near = {p.layout: p for p in where.points() if p.cache_trees}
@@ -102,6 +104,7 @@ def test_points_with_near_trees_have_a_copy_of_them(exact: bool) -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.cases(1, others="long")
 def test_each_straight_line_has_near_trees_of_its_own(exact: bool) -> None:
     where = space(4096, exact, MIXED)
     points = [p for p in where.points() if p.cache_trees and p.unroll]
@@ -350,14 +353,14 @@ def test_schedules_for_gpus_are_searched_on_the_cpu_and_kept(
 ) -> None:
     monkeypatch.setattr(api, "load", lambda model: TINY)
     path = tmp_path / "tune.jsonl"
-    words = ["tune", "m.json", "--target", "simt", "--batch-size", "33", "--trials", "3"]
+    words = ["tune", "m.json", "--target", "simt", "--batch-size", "33", "--trials", "2"]
     assert main([*words, "--records", str(path)]) == 0
     said = capsys.readouterr().out
     assert "build('m.json', 'simt', records=" in said
-    assert [record.problem for record in read_records(path)] == [None] * 3
+    assert [record.problem for record in read_records(path)] == [None] * 2
     assert main([*words, "--records", str(path), "--any-order"]) == 0
     assert "exact=False" in capsys.readouterr().out
-    assert len(read_records(path)) == 6
+    assert len(read_records(path)) == 4
     rows = hard_rows(TINY, 40, seed=1)
     margin = tvm_forest.build(TINY, "simt", records=path, exact=False).predict_margin(rows)
     expected = TINY.predict_reference(rows)

@@ -76,7 +76,7 @@ CPUS = [(mcpu, depth) for mcpu in PLANES for depth in (6, 8)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mcpu", "depth"), CPUS)
-@pytest.mark.cases(7)
+@pytest.mark.cases(4)
 def test_blocks_of_bits_are_made_of_the_instructions_that_a_cpu_is_fast_at(
     mcpu: str, depth: int
 ) -> None:

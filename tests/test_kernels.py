@@ -46,6 +46,7 @@ def with_shuffles(model: Forest, threads: int, width: int) -> Schedule:
 
 
 @pytest.mark.parametrize("name", ["E4", "E6", "E7", "E8", "E13"])
+@pytest.mark.cases(3, others="long")
 def test_a_thread_adds_up_in_registers(name: str) -> None:
     text = kernels(forest(1), recipe(name, forest(1)))
     added = [line for line in text.splitlines() if "= sums[" in line and "reinterpret" in line]
@@ -149,6 +150,7 @@ def test_a_part_of_the_forest_is_near_every_block_that_walks_it() -> None:
 
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize(("threads", "width"), [(8, 8), (8, 4), (12, 2)])
+@pytest.mark.cases(3, others="long")
 def test_lanes_of_a_warp_add_up_their_sums(threads: int, width: int, classes: int) -> None:
     model = forest(classes)
     check(model, with_shuffles(model, threads, width), ORDERS[classes % 2], (1, 7, 33))
@@ -319,6 +321,7 @@ def test_groups_of_lanes_must_fill_the_block() -> None:
 
 
 @pytest.mark.parametrize("name", ["E3", "E5b", "E8", "E13"])
+@pytest.mark.cases(2, others="long")
 def test_sums_without_atomic_additions_are_the_same_in_every_run(name: str) -> None:
     model = forest(3)
     sch, rows = recipe(name, model), hard_rows(model, 33)
@@ -384,6 +387,7 @@ def test_partial_sums_of_blocks_are_added_by_a_kernel() -> None:
 
 
 @pytest.mark.parametrize("layout", ["array", "packed", "ranked", "reorg", "sparse"])
+@pytest.mark.cases(2, others="long")
 def test_walks_count_in_32_bits(layout: str) -> None:
     func = tvm_forest.lower(forest(1), recipe("E13", forest(1), layout), "simt").after["predict"]
     wide = set[str]()

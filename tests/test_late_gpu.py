@@ -149,6 +149,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("way", [on_the_gpu, of_the_host])
+@pytest.mark.cases(3, others="long")
 def test_work_that_is_done_late_is_right(
     way: Callable[[int], int], seed: int, small_chunks: None
 ) -> None:

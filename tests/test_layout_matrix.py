@@ -144,6 +144,7 @@ def test_the_part_meets_every_layout_walk_size_and_model() -> None:
 @old
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.cases(2, others="long")
 def test_margins_of_the_whole_model_in_tiles_are_those_of_xgboost(name: str) -> None:
     forest = whole(name)
     rows = hard_rows(forest, 65, seed=3)

@@ -71,7 +71,9 @@ def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
     far = np.array([np.inf, -np.inf, np.finfo(dtype).max, np.finfo(dtype).min, 0.5], dtype)
     forest = replace(forest, threshold=np.resize(far, forest.n_nodes))
     if layout in SIMDIZED:
-        check_results(forest, in_blocks(forest, layout, 64), (7, 65), jobs=(1,))
+        check_results(
+            forest, in_blocks(forest, layout, 16 if layout == "levels" else 64), (7, 65), jobs=(1,)
+        )
     else:
         check_layout(forest, layout, "4 lanes")
 
@@ -91,6 +93,7 @@ def test_odd_forests_have_the_bits_of_the_model(walk: str, layout: str) -> None:
 @pytest.mark.parametrize(
     "walk", ["3 rows", *(pytest.param(x, marks=pytest.mark.long) for x in WALKS if x != "3 rows")]
 )
+@pytest.mark.cases(1, others="long")
 def test_a_trained_model_has_its_bits(walk: str, layout: str) -> None:
     check_layout(tvm_forest.load(MODELS["missing_values_classes"]()), layout, walk)
 

@@ -114,6 +114,7 @@ def test_wide_levels_and_deep_trees_are_exact(forest: Forest) -> None:
 
 
 @pytest.mark.parametrize("features", [9, 100])
+@pytest.mark.cases(1, others="long")
 def test_columns_of_many_registers_are_told_apart(features: int) -> None:
     forest = drawn_forest(24, 6, n_features=features, seed=features)
     predictor = tvm_forest.build(forest, schedule=permuted(forest))
@@ -122,6 +123,7 @@ def test_columns_of_many_registers_are_told_apart(features: int) -> None:
 
 
 @pytest.mark.parametrize("comparison", COMPARISONS)
+@pytest.mark.cases(1, others="long")
 def test_255_thresholds_and_missing_values_are_exact(comparison: Literal["<", "<="]) -> None:
     drawn = np.sort(np.random.default_rng(3).normal(size=255))
     drawn[[0, 100, 254]] = -np.inf, 0.0, np.inf

@@ -282,7 +282,7 @@ WALKS: dict[str, Callable[[Schedule], Schedule]] = {
 
 @pytest.mark.parametrize("walk", WALKS)
 @pytest.mark.parametrize("layout", ["array", "sparse", "packed", "ranked", "reorg", "tiled"])
-@pytest.mark.cases(12)
+@pytest.mark.cases(6)
 def test_trees_that_a_gpu_is_to_cache_are_copied_or_refused(layout: str, walk: str) -> None:
     forest = drawn_forest(13, 3, seed=3)
     start = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 32)

@@ -180,13 +180,14 @@ def check_mirror(sch: Schedule) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
+@pytest.mark.cases(18, others="long")
 def test_a_named_schedule_is_printed_as_tvm_runs_it(name: str) -> None:
     check_mirror(NAMED[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(RANDOM_SCHEDULES))
-@pytest.mark.cases(20)
+@pytest.mark.cases(10)
 def test_a_random_schedule_is_printed_as_tvm_runs_it(seed: int) -> None:
     check_mirror(drawn(seed))
 

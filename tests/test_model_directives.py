@@ -392,7 +392,7 @@ def answers(edge: str) -> tuple[Forest, Any, Any, Any]:
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("layout", TILED)
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.cases(12)
+@pytest.mark.cases(6)
 def test_a_model_at_the_edge_is_right_in_tiles(size: int, layout: str, edge: str) -> None:
     forest, rows, margin, leaves = answers(edge)
     sch = in_tiles(forest, layout, size)

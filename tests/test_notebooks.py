@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,8 @@ NOISE = re.compile(
 )
 """What no reader wants to see: places of one machine, warnings, colours, addresses, progress."""
 MAX_BYTES = 300_000
-SHORT = ("06_relax",)
-RARE = ("04_search", "05_gpu", "07_deploy", "08_figures")  # a minute each
-"""Run in `make test`; the others take longer, and run in `make test-all`."""
+RARE = ("04_search", "05_gpu", "07_deploy", "08_figures")
+"""Take a minute each; the others take 20 seconds and run in `make test-all`."""
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -90,16 +88,31 @@ def test_a_page_of_the_site_shows_all_pictures_and_texts(path: Path) -> None:
         assert content.startswith(b"\x89PNG" if name.endswith(".png") else b"<?xml")
 
 
-def marks_of(name: str) -> Any:
-    if name in SHORT:
-        return ()
-    return pytest.mark.rare if name in RARE else pytest.mark.long
+@pytest.mark.slow
+def test_a_small_notebook_runs_and_is_kept_without_what_is_of_today(tmp_path: Path) -> None:
+    sources = ["import tvm_forest", "print(tvm_forest.__version__)", "tvm_forest.Target"]
+    cells = [
+        {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": x}
+        for x in sources
+    ]
+    text = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    (tmp_path / "small.ipynb").write_text(json.dumps(text), encoding="utf-8")
+    ran = run(tmp_path / "small.ipynb")
+    forms = [[], [("stream", "stdout")], [("execute_result", "text/plain")]]
+    assert [list_forms(cell) for cell in ran.cells] == forms
+    assert [cell.execution_count for cell in ran.cells] == [1, 2, 3]
+    assert ran.metadata.kernelspec.name == "python3"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, id=path.stem, marks=marks_of(path.stem)) for path in NOTEBOOKS],
+    [
+        pytest.param(
+            path, id=path.stem, marks=pytest.mark.rare if path.stem in RARE else pytest.mark.long
+        )
+        for path in NOTEBOOKS
+    ],
 )
 def test_a_notebook_runs_and_shows_what_is_stored(path: Path) -> None:
     """Times differ from day to day; whether a cell prints or draws does not."""

@@ -93,7 +93,7 @@ def test_nothing_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("rows", [64, 512])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("depths", DEPTHS, ids=str)
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 def test_every_depth_is_exact(depths: list[int], dtype: str, rows: int) -> None:
     comparison = "<=" if len(depths) % 2 else "<"
     forest = model(depths, dtype=dtype, comparison=comparison)

@@ -45,7 +45,7 @@ def full(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("depth", [1, 3, 4, 6, 7, 8])
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
     kinds: Any = {
         "dtype": ("float32", "float64")[depth % 2],
@@ -57,7 +57,7 @@ def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_odd_forests_have_the_bits_of_the_model(seed: int) -> None:
     forest = odd_forest(seed)
     if OctetsLayout.unfit(forest) is None:
@@ -76,12 +76,14 @@ def test_classes_have_octets_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("features", [1, 30, 60])
+@pytest.mark.cases(2, others="long")
 def test_columns_of_two_registers_are_told_apart(features: int) -> None:
     forest = coarse(drawn_forest(60, 8, n_features=features, seed=features))
     check_results(forest, in_octets(forest), (5,), jobs=(1,))
 
 
 @pytest.mark.parametrize("comparison", ["<", "<="])
+@pytest.mark.cases(1, others="long")
 def test_255_thresholds_and_missing_values_are_exact(comparison: Literal["<", "<="]) -> None:
     drawn = np.sort(np.random.default_rng(3).normal(size=255))
     drawn[[0, 100, 254]] = -np.inf, 0.0, np.inf

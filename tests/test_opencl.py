@@ -149,7 +149,7 @@ def test_real_models_are_exact_by_default(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MODELS))
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_models_of_every_kind_are_exact_by_default(name: str) -> None:
     opencl_driver()
     predictor = on_device(tvm_forest.build(forest_named(name), "opencl"))
@@ -176,7 +176,7 @@ def test_recipes_compute_what_the_model_says_over_every_layout(name: str, layout
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_drawn_schedules_compute_what_the_model_says(seed: int) -> None:
     opencl_driver()
     name, sch, _ = drawn("simt", seed)

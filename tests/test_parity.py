@@ -25,16 +25,18 @@ OWN_CODE = (  # of its own kind: dtypes, links, labels, classes, empty and uneve
 )
 """Models of which each asks for other code. That the reference walk has the bits of all models is
 what `test_frontend_xgboost` holds."""
-BY_DEFAULT = {*OWN_CODE, *[name for name in MODELS if name not in OWN_CODE][::3]}
+BY_DEFAULT = ("regression", "single_leaves", "softprob")
 """Models with their default schedules, which take ten times as long to compile."""
+BY_DEFAULT_TOO = {*OWN_CODE, *[name for name in MODELS if name not in OWN_CODE][::3]}
+"""Models that the long tests also build with these."""
 
 
 class Subject:
     """A model, compiled, with rows for it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, by_default: bool) -> None:
         self.name, self.model = name, MODELS[name]()
-        schedule = None if name in BY_DEFAULT else lambda start: start
+        schedule = None if by_default else lambda start: start
         self.predictor = tvm_forest.build(self.model, schedule=schedule)
         self.forest = tvm_forest.load(self.model)
         self.rows = probe_rows(self.model, self.forest, max(BATCHES), seed=1)
@@ -42,8 +44,8 @@ class Subject:
 
 
 @functools.lru_cache(maxsize=2)
-def subject_of(name: str) -> Subject:
-    return Subject(name)
+def subject_of(name: str, by_default: bool) -> Subject:
+    return Subject(name, by_default)
 
 
 def marks_of(name: str) -> list[Any]:
@@ -52,10 +54,20 @@ def marks_of(name: str) -> list[Any]:
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=marks_of(name)) for name in MODELS]
+    scope="module",
+    params=[
+        *(pytest.param((x, x in BY_DEFAULT), marks=marks_of(x), id=x) for x in MODELS),
+        *(
+            pytest.param(
+                (x, True), marks=[pytest.mark.slow, pytest.mark.long], id=f"{x} by default"
+            )
+            for x in MODELS
+            if x in BY_DEFAULT_TOO and x not in BY_DEFAULT
+        ),
+    ],
 )
 def subject(request: pytest.FixtureRequest) -> Subject:
-    return subject_of(request.param)
+    return subject_of(*request.param)
 
 
 def squeezed(array: Any) -> Any:
@@ -232,11 +244,17 @@ def deeper(tree: Any, level: int) -> Split:
     return Split(level % 3, level / 7, tree, float(level), level % 2 == 0)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in HAND_MADE])
-@pytest.mark.cases(1)
-def test_a_forest_made_by_hand_is_computed_as_the_reference_does(name: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HAND_MADE)
+@pytest.mark.parametrize(
+    "by_default", [False, pytest.param(True, marks=pytest.mark.long)], ids=["plain", "by default"]
+)
+@pytest.mark.cases(8)
+def test_a_forest_made_by_hand_is_computed_as_the_reference_does(
+    name: str, by_default: bool
+) -> None:
     forest = HAND_MADE[name]()
-    predictor = tvm_forest.build(forest)
+    predictor = tvm_forest.build(forest, schedule=None if by_default else lambda start: start)
     rows = np.concatenate([hard_rows(forest, 60, seed=2), np.zeros((3, forest.n_features))])
     with np.errstate(over="ignore", invalid="ignore"):
         margin = squeezed(forest.predict_reference(rows))
@@ -263,7 +281,10 @@ def test_a_link_is_computed_within_two_ulp(link: str, dtype: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("link", ["sigmoid", "exp", "softmax"])
-def test_a_link_of_extreme_margins_is_that_of_the_reference(link: str) -> None:
+@pytest.mark.parametrize(
+    "by_default", [False, pytest.param(True, marks=pytest.mark.long)], ids=["plain", "by default"]
+)
+def test_a_link_of_extreme_margins_is_that_of_the_reference(link: str, by_default: bool) -> None:
     extremes = [0.0, 88.0, -88.0, 89.0, -104.0, 1e4, -1e4, 3e38, -3e38, TINY]
     tree: Any = -0.0
     for place, value in enumerate(extremes):
@@ -272,4 +293,5 @@ def test_a_link_of_extreme_margins_is_that_of_the_reference(link: str) -> None:
     rows = np.arange(-1, 12, dtype=np.float32).reshape(-1, 1)
     with np.errstate(over="ignore", under="ignore"):
         expected = forest.predict_reference(rows, "value")
-    np.testing.assert_array_max_ulp(tvm_forest.build(forest).predict(rows), expected, maxulp=2)
+    predictor = tvm_forest.build(forest, schedule=None if by_default else lambda start: start)
+    np.testing.assert_array_max_ulp(predictor.predict(rows), expected, maxulp=2)

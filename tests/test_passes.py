@@ -190,7 +190,7 @@ def test_any_other_guard_is_left_alone(name: str) -> None:
 @pytest.mark.parametrize("n", [-3, 0, 1, 63, 64, 65, 130])
 @pytest.mark.parametrize("name", [*GUARDS, *UNTOUCHED])
 @pytest.mark.slow
-@pytest.mark.cases(30)
+@pytest.mark.cases(10)
 def test_a_tightened_loop_writes_the_same(name: str, n: int) -> None:
     before = module(GUARDS[name][0] if name in GUARDS else UNTOUCHED[name])
     results = []

@@ -131,6 +131,7 @@ def answers(model: Any, rows: Any) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("name", FITTED)
+@pytest.mark.cases(8, others="long")
 def test_answers_are_those_of_the_library(name: str, patched: Any) -> None:
     model = FITTED[name]()
     rows = hard_rows(model)
@@ -198,6 +199,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.cases(10, others="long")
 def test_a_changed_estimator_gives_no_older_answer(name: str, patched: Any) -> None:
     make, change = CHANGES[name]
     model = make().fit(ROWS, TARGET)

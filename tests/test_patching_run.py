@@ -42,6 +42,7 @@ def run(folder: Path, *words: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.cases(5, others="long")
 def test_a_script_does_what_it_does_under_python(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

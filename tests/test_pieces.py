@@ -47,7 +47,7 @@ def lopsided(depth: int, turns: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 9, 14])
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
     kinds: Any = {"comparison": ("<", "<=")[depth % 2]}
     forest = drawn_forest(7 + 5 * depth, depth, seed=depth, **kinds)
@@ -55,6 +55,7 @@ def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
 
 
 @pytest.mark.parametrize("turns", [0, -1, 0b0110_1101_0011])
+@pytest.mark.cases(2, others="long")
 def test_lopsided_trees_have_the_bits_of_the_model(turns: int) -> None:
     forest = forest_of([lopsided(depth, turns) for depth in range(1, 24)])
     check_results(forest, in_pieces(forest), (40,), jobs=(1,))
@@ -76,6 +77,7 @@ def test_trees_of_one_leaf_have_a_line_for_it() -> None:
 
 
 @pytest.mark.parametrize("trees", [126, 127, 260])
+@pytest.mark.cases(2, others="long")
 def test_more_trees_than_walk_together_are_added_in_order(trees: int) -> None:
     forest = full_forest(trees, 4)
     check_results(forest, in_pieces(forest), (3,), jobs=(1,))
@@ -88,7 +90,7 @@ def test_classes_are_walked_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("features", [1, 8, 9, 32, 33, 64, 65, 256])
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_rows_of_any_width_are_picked_from(features: int) -> None:
     forest = drawn_forest(30, 7, n_features=features, seed=features)
     check_results(forest, in_pieces(forest), (5,), jobs=(1,))
@@ -96,6 +98,7 @@ def test_rows_of_any_width_are_picked_from(features: int) -> None:
 
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "cascadelake"])
 @pytest.mark.parametrize("features", [5, 20, 50, 70])
+@pytest.mark.cases(6, others="long")
 def test_code_for_other_cpus_gives_the_same(cpu: str, features: int) -> None:
     target = {"kind": "llvm", "mcpu": cpu}
     if not cpu_abilities() >= (parse_target(target).abilities or set()) & set(TELLING):

@@ -38,6 +38,7 @@ PACKAGE = Path(tvm_forest.__file__).parent
 FOREST = drawn_forest(20, 4, base=[0.1, 0.2], link="softmax", seed=4)
 ROWS = hard_rows(FOREST, 70, seed=5)
 MARGINS = FOREST.predict_reference(ROWS)
+BY_ROWS = tvm_forest.new_schedule(FOREST).tile("batch", "b0", "b1", 16).parallel("b0")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 TARGET = parse_target("llvm")
 MAPS = Path("/proc/self/maps")
@@ -46,7 +47,7 @@ MAPS = Path("/proc/self/maps")
 @pytest.fixture(scope="module")
 def saved() -> bytes:
     file = io.BytesIO()
-    tvm_forest.build(FOREST).save(file)
+    tvm_forest.build(FOREST, schedule=BY_ROWS).save(file)
     return file.getvalue()
 
 
@@ -68,7 +69,9 @@ def test_all_locks_of_the_package_are_made_in_one_place() -> None:
     """A class or module that made its own would have it taken for ever in a forked process."""
     found = list[str]()
     for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        text = file.read_text("utf-8")
+        has_any = any(x in text for x in (*OF_THREADING, "cached_property", "allocate_lock"))
+        for node in ast.walk(ast.parse(text)) if has_any else ():
             names = {node.attr} if isinstance(node, ast.Attribute) else set[str]()
             if isinstance(node, ast.ImportFrom) and node.module in ("threading", "functools"):
                 names = {alias.name for alias in node.names}
@@ -95,7 +98,7 @@ def use_all(predictor: Any) -> bool:
 @pytest.mark.slow
 def test_a_fork_while_another_thread_has_all_locks_is_no_trap(monkeypatch: Any) -> None:
     monkeypatch.setenv("TVM_FOREST_CACHE", "off")
-    predictor = tvm_forest.build(FOREST)
+    predictor = tvm_forest.build(FOREST, schedule=BY_ROWS)
     taken, done = threading.Event(), threading.Event()
     waited_for = [locks.importing, locks._gate, *locks._sections]
     held = [lock for lock in locks._locks if lock not in waited_for]
@@ -153,10 +156,11 @@ import tvm_forest
 from forests import drawn_forest
 forest = drawn_forest(3, 3)
 try:
-    tvm_forest.build(forest)
+    tvm_forest.build(forest, schedule=lambda start: start)
 except KeyboardInterrupt:
     print("interrupted")
-print(tvm_forest.build(forest).predict_margin([[0.0] * forest.row_width]).shape)
+predictor = tvm_forest.build(forest, schedule=lambda start: start)
+print(predictor.predict_margin([[0.0] * forest.row_width]).shape)
 """
 
 
@@ -186,8 +190,8 @@ for _ in range(2):
 begun.wait()
 """
 CALLS = {
-    "one thread": "predictor.predict(rows, n_jobs=1)",
     "two threads": "predictor.predict(rows, n_jobs=2)",
+    "one thread": "predictor.predict(rows, n_jobs=1)",
     "few rows": "predictor.predict(rows[:3])",
     "builds": "tvm_forest.build(forest, schedule=schedule)",
 }
@@ -195,6 +199,7 @@ CALLS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.cases(2, others="long")
 def test_a_program_ends_well_while_its_daemon_threads_go_on(name: str) -> None:
     done = run(ENDS.replace("CALL", CALLS[name]))
     assert (done.returncode, done.stderr) == (0, "")
@@ -211,7 +216,7 @@ atexit.register(end)
 import threading, tvm_forest
 from forests import drawn_forest
 forest = drawn_forest(5, 3)
-predictor = tvm_forest.build(forest)
+predictor = tvm_forest.build(forest, schedule=lambda start: start)
 def go():
     while not over:
         predictor.predict(np.zeros((3, forest.row_width), np.float32))

@@ -54,7 +54,7 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout", "parallel", "sums"), CASES)
-@pytest.mark.cases(16)
+@pytest.mark.cases(6)
 def test_nothing_is_written_to_one_place_by_iterations_that_run_at_the_same_time(
     name: str, layout: str, parallel: tuple[str, ...], sums: str
 ) -> None:
@@ -89,6 +89,7 @@ def test_sums_that_are_kept_for_a_while_are_added_atomically(layout: str) -> Non
         ("classes", "levels", "ordered_reduce"),
     ],
 )
+@pytest.mark.cases(2, others="long")
 def test_rows_and_trees_may_both_be_parallel(name: str, layout: str, sums: str) -> None:
     forest = FORESTS[name]
     check_results(forest, schedule(forest, layout, ("b0", "t0"), sums), (200,))

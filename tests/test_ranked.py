@@ -139,7 +139,7 @@ def test_hard_rows_meet_odd_thresholds(comparison: Literal["<", "<="]) -> None:
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("count", [15, 16, 255, 256, 4095, 4096])
 @pytest.mark.parametrize("default_left", [False, True])
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_every_number_of_thresholds_is_searched(
     count: int, comparison: Literal["<", "<="], default_left: bool
 ) -> None:
@@ -216,7 +216,7 @@ NESTS: dict[str, tuple[Callable[[Schedule], Schedule], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NESTS)
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_rows_are_coded_once_and_near(name: str) -> None:
     arrange, rows = NESTS[name]
     trees: list[Any] = [Split(0, 0.5, Split(2, -1.0, i, 2.0), 3.0) for i in range(7)]

@@ -181,6 +181,7 @@ def test_the_code_of_a_gpu_recipe_names_the_loops_of_threads(name: str) -> None:
 
 @pytest.mark.parametrize("rows_tb", [8, 32, 64])
 @pytest.mark.parametrize("tree_threads", [1, 2, 10, 20, 50])
+@pytest.mark.cases(6, others="long")
 def test_the_template_fits_whatever_the_search_tries(rows_tb: int, tree_threads: int) -> None:
     for rows_thread, unroll, factor, shared in product((1, 2, 4), (0, 1), (1, 2, 4), (0, 1)):
         cache_trees = bool(shared) and factor == 1

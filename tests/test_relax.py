@@ -57,7 +57,7 @@ WAYS = pytest.mark.parametrize("way", ["linked", "legalised"])
 
 
 @WAYS
-@pytest.mark.parametrize("name", ["airline.json", "letters", "year.json"])
+@pytest.mark.parametrize("name", ["letters", "airline.json", "year.json"])
 @pytest.mark.cases(1)
 def test_margins_in_a_chain_have_the_bits_of_a_predictor(name: str, way: str) -> None:
     forest = small_forest() if name == "letters" else tvm_forest.load(shared_model(name))
@@ -408,9 +408,10 @@ def in_registers(forest: Forest, layout: str) -> Any:
 
 
 @pytest.mark.parametrize("layout", ["octets", "pieces", "levels", "bitsliced"])
+@pytest.mark.cases(4, others="long")
 def test_what_functions_read_behind_an_address_stays(layout: str) -> None:
     """TVM would keep of 64 codes in a register those columns that are written."""
-    forest = drawn_forest(20, 5)
+    forest = drawn_forest(10, 4)
     sch, rows = in_registers(forest, layout), hard_rows(forest, 70)
     (margin,) = run(build(module_of(forest, schedule=sch), "legalised"), rows)
     assert np.array_equal(margin, forest.predict_reference(rows))

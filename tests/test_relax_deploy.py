@@ -120,12 +120,13 @@ def test_tvms_runtime_alone_runs_exported_modules(libraries: Path) -> None:
     run_program(libraries, sys.executable, "-c", BY_TVM, names=names, TVM_USE_RUNTIME_LIB="1")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_apache_tvm_ffi_and_one_file_of_tvm_run_exported_modules(libraries: Path) -> None:
     run_program(libraries, sys.executable, "-c", BY_FFI)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_cpp_program_runs_exported_modules(libraries: Path, tmp_path: Path) -> None:
     compiler = shutil.which("c++")
     if compiler is None:

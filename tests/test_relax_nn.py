@@ -94,6 +94,7 @@ def assert_same_bits(got: Any, wanted: Any) -> None:
     [simple, constant, pytest.param(tvm_forest.relax.nn.ParameterForest, marks=pytest.mark.long)],
     ids=["parameters", "constant", "by_default"],
 )
+@pytest.mark.cases(1, others="long")
 def test_outputs_are_those_of_a_predictor(make: Any) -> None:
     forest = classifier()
     mod, params = export(Net(make(forest, outputs=OUTPUTS)))

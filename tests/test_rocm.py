@@ -266,6 +266,7 @@ BOUNDS = {"exp": 0.9, "exp2": 0.95, "log1p": 2.0}
 
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.cases(3, others="long")
 def test_functions_for_kernels_are_as_exact_as_they_say(name: str, dtype: str) -> None:
     rng, wide = np.random.default_rng(0), np.longdouble
     if np.finfo(wide).nmant < 60:

@@ -212,7 +212,8 @@ def test_a_loaded_predictor_can_be_saved_and_gives_the_same_file(tmp_path: Path)
 @pytest.mark.slow
 def test_two_loaded_predictors_keep_apart() -> None:
     others = [drawn_forest(12, 4, base=(0.1, 0.2), seed=seed) for seed in (5, 6)]
-    both = [saving.from_bytes(saving.to_bytes(tvm_forest.build(f))) for f in others]
+    built = [tvm_forest.build(forest, schedule=lambda start: start) for forest in others]
+    both = [saving.from_bytes(saving.to_bytes(predictor)) for predictor in built]
     for forest, loaded in zip(others, both, strict=True):
         assert np.array_equal(loaded.predict_margin(ROWS), forest.predict_reference(ROWS))
 

@@ -67,7 +67,13 @@ def assembly(module: Any) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("device", "last"), [("cpu", 8), ("simt", 4)])
+@pytest.mark.parametrize(
+    ("device", "last"),
+    [
+        *(("cpu", 2), ("simt", 1)),
+        *(pytest.param(*x, marks=pytest.mark.long) for x in (("cpu", 8), ("simt", 4))),
+    ],
+)
 def test_a_process_that_knows_no_schedule_lowers_functions_equally(device: str, last: int) -> None:
     cases = list(list_cases(device, range(last)))
     assert len(cases) > last
@@ -181,6 +187,7 @@ def test_what_tvm_has_made_is_changed_by_directives() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "simt"])
 @pytest.mark.parametrize("first", range(0, 12, 4))
+@pytest.mark.cases(3, others="long")
 def test_nests_by_tvm_alone_are_right_or_refused(device: str, first: int) -> None:
     found = [check(device, seed) for seed in range(first, first + 4)]
     assert not [why for became, why in found if became == "failed"]
@@ -213,7 +220,7 @@ def test_leaves_are_found_in_a_nest_that_tvm_has_made() -> None:
     sliced = next(sch for sch in start.values() if sch.layout == "bitsliced")
     tir = by_tvm(mark(2, "simdize", "bits"), start=sliced)
     predictor = tvm_forest.build(FOREST, schedule=tir)
-    assert np.array_equal(predictor.apply(ROWS), tvm_forest.build(FOREST).apply(ROWS))
+    assert np.array_equal(predictor.apply(ROWS), FOREST.predict_reference(ROWS, "apply"))
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -158,6 +158,7 @@ def test_every_point_is_a_schedule_that_keeps_the_order(
 
 @pytest.mark.parametrize("forest", [MODEL, CLASSES, DEEP], ids=["one class", "two", "deep"])
 @pytest.mark.parametrize("target", [TWO, VBMI, OLD], ids=["two cores", "permutes", "old"])
+@pytest.mark.cases(5, others="long")
 def test_the_default_schedule_is_a_point(target: Target, forest: Any) -> None:
     for smallest, sch in heuristic.default_schedules(forest, target).items():
         where = space_of(forest, target, smallest)

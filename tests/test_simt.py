@@ -57,7 +57,7 @@ SERVED = [
     ("name", "layout"),
     [*SERVED[::2], *(pytest.param(*x, marks=pytest.mark.long) for x in SERVED[1::2])],
 )
-@pytest.mark.cases(8)
+@pytest.mark.cases(5)
 def test_a_gpu_recipe_serves_every_layout_and_several_classes(name: str, layout: str) -> None:
     model = forest(3)
     sch = CASES[name].schedule(tvm_forest.new_schedule(model)).represent_as(layout)
@@ -67,7 +67,7 @@ def test_a_gpu_recipe_serves_every_layout_and_several_classes(name: str, layout:
 @pytest.mark.slow
 @pytest.mark.parametrize(("factor", "cache_trees"), [(1, False), (1, True), (2, False)])
 @pytest.mark.parametrize("rows_thread", [1, 2])
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_the_template_computes_what_the_model_says(
     rows_thread: int, factor: int, cache_trees: bool
 ) -> None:
@@ -144,7 +144,7 @@ SLICE = list(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout"), SLICE)
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 def test_a_slice_of_the_matrix_of_recipes_and_layouts(
     name: str, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

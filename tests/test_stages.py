@@ -124,7 +124,7 @@ def test_kernels_of_every_layout_are_sound_after_every_pass(layout: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("gpu", [False, True])
 def test_functions_of_drawn_schedules_are_sound_after_every_pass(gpu: bool, seed: int) -> None:

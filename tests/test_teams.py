@@ -73,7 +73,7 @@ def test_teams_compute_what_the_model_says(name: str, size: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.cases(3)
+@pytest.mark.cases(1)
 def test_teams_go_with_other_directives(shape: str) -> None:
     for model in (FORESTS["unequal depths"](), FORESTS["classes"]()):
         for target in ORDERS:
@@ -82,7 +82,7 @@ def test_teams_go_with_other_directives(shape: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_the_text_for_cuda_has_ballots_and_computes_what_the_model_says(shape: str) -> None:
     model = FORESTS["unequal depths"]()
     sch = SHAPES[shape](model, 3)

@@ -122,6 +122,7 @@ def compare(data: bytes, forest: Any, reading: Reading, size: int, patch: Any) -
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.cases(3, others="long")
 def test_both_readers_agree_on_drawn_files(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, seen = random.Random(seed), {"refused": 0, "read": 0}
     named = forest_of(TREES, feature_names=NAMES)

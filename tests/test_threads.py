@@ -119,6 +119,7 @@ def test_a_thousand_calls_of_one_schedule_give_the_same_bits(sch: Schedule) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INEXACT)
+@pytest.mark.cases(2, others="long")
 def test_a_thousand_calls_with_sums_of_their_own_stay_within_the_bound(name: str) -> None:
     predictor = tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
     rows = hard_rows(FOREST, 130, seed=1)
@@ -130,6 +131,7 @@ def test_a_thousand_calls_with_sums_of_their_own_stay_within_the_bound(name: str
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in INEXACT if "private" in name])
 @pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.cases(3, others="long")
 def test_private_sums_are_the_same_from_call_to_call(name: str, n_jobs: int) -> None:
     """They are added in one order, whichever thread ends first."""
     predictor = tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)

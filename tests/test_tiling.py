@@ -395,6 +395,7 @@ def walk(forest: Forest, table: TileTable, rows: Any) -> Any:
 
 @pytest.mark.parametrize("size", [1, *SIZES])
 @pytest.mark.parametrize("how", WAYS)
+@pytest.mark.cases(10, others="long")
 def test_walks_by_table_end_where_the_model_ends(how: str, size: int) -> None:
     for seed in range(10):
         forest = fill_tiles(tile_nodes(odd(seed), size, how))
@@ -505,6 +506,7 @@ GATES = {
 
 
 @pytest.mark.parametrize("name", GATES)
+@pytest.mark.cases(4, others="long")
 def test_the_published_profiles_have_the_known_skew(name: str) -> None:
     profile = Profile.load(shared_model(f"{name}.profile.csv"))
     found = [are_skewed(profile.hits, profile.leaf_counts, share).sum() for share in (0.10, 0.05)]

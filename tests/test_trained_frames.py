@@ -187,6 +187,7 @@ GAPS: dict[str, Callable[[list[Any]], Any]] = {
 
 @pytest.mark.parametrize("kind", GAPS)
 @pytest.mark.parametrize("trained_on", ["object", "object with NaN", "string"])
+@pytest.mark.cases(8, others="long")
 def test_none_is_a_category_where_scikit_learn_takes_it_for_one(trained_on: str, kind: str) -> None:
     city = [None, "a", "b"] * 20
     known = [x or "a" for x in city] if trained_on == "string" else city

@@ -79,7 +79,7 @@ def test_every_call_beside_updates_is_of_one_of_both_models() -> None:
     ]
     for thread in threads:
         thread.start()
-    for k in range(6):
+    for k in range(4):
         predictor.update((NEW, OLD)[k % 2])
         now = both[(k + 1) % 2]
         assert equal(predictor.predict_margin(ROWS), now.predict_margin(ROWS))

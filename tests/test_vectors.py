@@ -41,7 +41,7 @@ def function(vectors: Vectors, lanes: int, width: int, dtype: str) -> tvm.IRModu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.cases(33)
+@pytest.mark.cases(12)
 def test_bits_of_picked_values_are_those_of_numpy(lanes: int, width: int, dtype: str) -> None:
     machine = cpu.tvm_target(parse_target("llvm"))
     library = tvm.compile(function(Vectors(cpu.abilities(machine)), lanes, width, dtype), machine)

@@ -69,6 +69,7 @@ FIELDS: list[dict[str, Any]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.cases(1, others="long")
 def test_every_link_has_the_bits_of_the_code(held: None, dtype: str) -> None:
     for fields in FIELDS:
         forest = drawn_forest(12, 3, seed=3, base=[0.3, -0.2, 0.1, 0.4], dtype=dtype, **fields)
@@ -98,6 +99,7 @@ def test_long_batches_are_walked_in_parts(held: None, part: int, monkeypatch: An
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["llvm", "simt"])
+@pytest.mark.cases(1, others="long")
 def test_a_predictor_changes_over_to_code_of_another_process(target: str, caplog: Any) -> None:
     caplog.set_level(logging.INFO, logger="tvm_forest")
     predictor = tvm_forest.build(FOREST, target, wait=False, n_jobs=1)

@@ -42,7 +42,7 @@ def draw_few(patch: pytest.MonkeyPatch, folder: Path, depth: int, *rounds: int) 
 
 @pytest.mark.slow
 def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw_few(monkeypatch, tmp_path, 6, 100, 120)
+    draw_few(monkeypatch, tmp_path, 3, 100, 120)
     told = list[tuple[int, int]]()
     first = tvm_forest.warm(full_forest(3, 2), done=lambda *x: told.append(x))
     drawn = drawn_models.list_drawn(canonicalize(full_forest(3, 2)))
@@ -51,7 +51,7 @@ def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.Mo
     assert told == [(k, len(drawn) + asked) for k in range(1, len(drawn) + asked + 1)]
     assert 0 < first.compiled <= asked
     assert tvm_forest.warm(full_forest(3, 2)) == warming.Warmed(len(drawn), compiled=0)
-    model = drawn_models.Drawn(drawn_models.TreeShape(6), 110, drawn_models.BINS)
+    model = drawn_models.Drawn(drawn_models.TreeShape(3), 110, drawn_models.BINS)
     forest = drawn_models.draw_forest(canonicalize(full_forest(3, 2)), model)
     known = find_known(BuildRequest.of(forest, None, parse_target("llvm")))
     assert known is not None
@@ -83,10 +83,10 @@ for wait in (True, False):
 def test_a_bundle_builds_models_where_tvm_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw_few(monkeypatch, tmp_path, 6, 100)
+    draw_few(monkeypatch, tmp_path, 3, 100)
     target, file = {"kind": "llvm", "mcpu": "x86-64-v2"}, tmp_path / "of_v2.kernels"
     tvm_forest.warm(full_forest(3, 2), target, out=file)
-    model = drawn_models.Drawn(drawn_models.TreeShape(6), 110, drawn_models.BINS)
+    model = drawn_models.Drawn(drawn_models.TreeShape(3), 110, drawn_models.BINS)
     forest = drawn_models.draw_forest(canonicalize(full_forest(3, 2)), model)
     hard = hard_rows(forest, 200)
     (tmp_path / "model").write_bytes(pickle.dumps(forest))
