@@ -30,6 +30,7 @@ PAGES = (
     "schedules_by_example.md",
     "tvm_schedules.md",
     "predicting.md",
+    "contributions.md",
     "retraining.md",
     "equality.md",
     "exactness.md",

@@ -276,25 +276,22 @@ def _lower_contributions(
     """Lower the functions of contributions or interactions.
 
     Returns:
-        The functions, and their names with the number of rows that each takes together: first that
-        of single rows, then that of blocks if there is one.
+        The functions, and their names with the number of rows that each takes together.
     """
     machine, name = cpu.tvm_target(target), laid.name
     abilities = cpu.abilities(machine)
     fused = not target.on_gpu and bool({"fma", "neon"} & abilities)
-    widths: dict[str, int] = {name: 1}
-    if not target.on_gpu:
-        widths = {name + contributions.SINGLE: 1, name: contributions.choose_width(abilities)}
+    listed = contributions.list_functions(name, laid.looks_up, target.on_gpu, abilities)
     functions = {}
-    for own, width in widths.items():
+    for own, (width, rows) in listed.items():
         emitted = contributions.emit_contributions(laid.tables, name, width, fused, target.on_gpu)
         emitted = emitted.with_attr(MODEL, len(laid.arguments)).with_attr(SYMBOL, own)
         function = tirx.transform.BindTarget(machine)(tvm.IRModule({own: emitted}))[own]
         function = function.with_attr(TWIN, own)
         functions[own] = make_twin(function)
-        if width > 1:
+        if rows > 1:
             functions[own + PARALLEL] = function.with_attr(SYMBOL, own + PARALLEL)
-    return functions, {own: contributions.count_block_rows(width) for own, width in widths.items()}
+    return functions, {own: rows for own, (_, rows) in listed.items()}
 
 
 def _lower_function(

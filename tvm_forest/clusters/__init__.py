@@ -258,7 +258,8 @@ class Score:
             model: what `ship` gives, a Predictor, the path of a saved one, or what `build` takes.
             columns: names of the columns that the model takes, in its order; None for its own
                 names, or for all columns if it has none.
-            kind: "predict", "predict_proba", "predict_margin", "apply" or "predict_per_tree".
+            kind: "predict", "predict_proba", "predict_margin", "apply", "predict_per_tree",
+                "predict_contributions" or "reasons".
             output: the name of the column of predictions, or what the names of several begin with;
                 None for what `predict_file` calls them.
             n_jobs: threads, see `Predictor.predict`.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..contributions import ContributionTables, contribution_arrays
+from ..contributions import CONTRIBUTIONS, ContributionTables, contribution_arrays
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import take_trees
 from ..layouts import protocol
@@ -142,15 +142,22 @@ class LaidTables:
     Attributes:
         name: of the functions, and what they give.
         tables: of the model.
+        on_gpu: whether they are for a GPU, which walks.
     """
 
     name: Output
     tables: ContributionTables
+    on_gpu: bool
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether they look up what subtrees add, see `SubtreeTables`."""
+        return self.name == CONTRIBUTIONS and not self.on_gpu and self.tables.subtrees.fits
 
     @cached_property
     def arguments(self) -> list[Array]:
         """See `LaidFunction.arguments`."""
-        return list(contribution_arrays(self.tables, self.name).values())
+        return list(contribution_arrays(self.tables, self.name, self.looks_up).values())
 
 
 class LaidOut(NamedTuple):
@@ -182,7 +189,9 @@ def lay_out(request: BuildRequest) -> LaidOut:
         ScheduleError, BuildError: a layout cannot hold the model, or not with such tiles.
     """
     if request.outputs[0] in OF_TABLES:
-        tables = [LaidTables(name, request.tables) for name in request.outputs]
+        tables = [
+            LaidTables(name, request.tables, request.target.on_gpu) for name in request.outputs
+        ]
         return LaidOut(list(tables), columns_of_trees(request.forest))
     schedules = request.schedules
     packed = _pack_each(request.forest, schedules)

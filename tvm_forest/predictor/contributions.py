@@ -7,19 +7,31 @@ The functions of one row and of blocks of rows give equal bits, so a batch may b
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..contributions import CONTRIBUTIONS, INTERACTIONS
+from ..contributions import CONTRIBUTIONS, INTERACTIONS, ContributionTables
+from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
+from ..forest.reference import cast_rows
 from ..inputs import to_rows
+from ..late import import_late
+from ..laying_out import LaidOut, LaidTables
 from ..process.locks import cached_property, make_lock
 from ..runtime.results import OF_TABLES, Output
 from ..schedule_prims.batches import PARALLEL
 from ..threads import check_n_jobs
 from .compiling import compile_or_load
 from .functions import BoundFunction, Functions
+
+if TYPE_CHECKING:
+    from .. import compiler
+    from . import explanations
+else:
+    compiler = import_late("tvm_forest.compiler")
+    explanations = import_late("tvm_forest.predictor.explanations")
 
 FLATTENS = "lightgbm "
 """How the source of a forest begins whose library puts the outputs of a row one after the other."""
@@ -38,14 +50,24 @@ class Contributions:
         tables: of the forest.
     """
 
-    def __init__(self, functions: Functions) -> None:
+    def __init__(self, functions: Functions, background: Any = None) -> None:
         """Compute the tables.
 
+        Args:
+            functions: of the model.
+            background: rows that stand in for what is not known; None for those of training.
+
         Raises:
-            UnsupportedModel: see `ContributionTables`.
+            UnsupportedModel: see `ContributionTables`; or a background on a GPU.
+            InputError: a background that holds no rows of the model.
         """
         self._requests = {name: functions.request.with_outputs(name) for name in OF_TABLES}
-        self.tables = self._requests[CONTRIBUTIONS].tables
+        self._has_background = background is not None
+        if background is None:
+            self.tables = self._requests[CONTRIBUTIONS].tables
+        else:
+            rows = read_background(functions, background)
+            self.tables = ContributionTables(functions.forest, rows)
         self._functions = functions
         self._bound: dict[str, tuple[BoundFunction, BoundFunction]] = {}
 
@@ -71,9 +93,9 @@ class Contributions:
 
     def shape_of(self, name: Output) -> tuple[int, int]:
         """Return the groups and the features of what a function gives for a row."""
-        forest = self.tables.forest
-        groups = forest.n_outputs * (forest.row_width if name == INTERACTIONS else 1)
-        return groups, forest.row_width + 1
+        players = len(self.tables.players)
+        groups = self.tables.forest.n_outputs * (players if name == INTERACTIONS else 1)
+        return groups, players + 1
 
     def complete(self, name: Output, values: Array) -> Array:
         """Return what a function gave with its last column: what is expected of all rows.
@@ -82,17 +104,21 @@ class Contributions:
         """
         if name == CONTRIBUTIONS:
             values[:, :, -1] = self.tables.expected
-            return values
-        forest = self.tables.forest
-        width = forest.row_width
-        whole = np.zeros((len(values), forest.n_outputs, width + 1, width + 1))
-        whole[:, :, :width] = values.reshape(len(values), forest.n_outputs, width, width + 1)
-        return whole
+            return self.tables.share_out(values)
+        outputs, width = self.tables.forest.n_outputs, len(self.tables.players)
+        whole = np.zeros((len(values), outputs, width + 1, width + 1))
+        whole[:, :, :width] = values.reshape(len(values), outputs, width, width + 1)
+        half = np.moveaxis(self.tables.share_out(whole), -1, -2)
+        return self.tables.share_out(half) if half.shape != whole.shape else whole
 
     def _compile(self, name: Output) -> tuple[BoundFunction, BoundFunction]:
         """Return the function of single rows, and that of blocks."""
         functions = self._functions
-        _, compiled = compile_or_load(self._requests[name])
+        if self._has_background:
+            laid_out = LaidOut([LaidTables(name, self.tables, on_gpu=False)], np.zeros((0, 1)))
+            compiled = compiler.compile_forest(self._requests[name], laid_out)
+        else:
+            _, compiled = compile_or_load(self._requests[name])
         library, arrays = compiled.library, compiled.arguments[name]
         model = functions.to_arguments([functions.to_tensor(array) for array in arrays])
         sizes, bound = compiled.block_rows, list[BoundFunction]()
@@ -101,6 +127,25 @@ class Contributions:
             parallel = library[function + PARALLEL] if size > 1 else None
             bound.append(BoundFunction(library[function], parallel, model, rows_per_thread=size))
         return bound[0], bound[-1]
+
+
+def read_background(functions: Functions, background: Any) -> Array:
+    """Return rows of a background as compiled code reads them.
+
+    Raises:
+        InputError: no rows, or such as the model does not take.
+        UnsupportedModel: the model is on a GPU.
+    """
+    where = "predict_contributions: argument 'background'"
+    if functions.request.target.on_gpu:
+        raise UnsupportedModel(f"{where}: GPUs do without; build for the target 'llvm'")
+    try:
+        rows = to_rows(background, functions.forest)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    if not len(rows):
+        raise InputError(f"{where}: there are no rows; give some that are typical")
+    return cast_rows(functions.forest, rows)
 
 
 def fill_diagonal(interactions: Array, contributions: Array) -> Array:
@@ -128,14 +173,25 @@ class ContributionMethods:
     _functions: Functions
     _part: Any
     _present: Any
+    _of_background: tuple[Any, Contributions] | None = None
 
     def predict_contributions(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: tuple[int, int] | None = None
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: tuple[int, int] | None = None,
+        background: Any = None,
     ) -> Array:
         """Return SHAP values: what each feature adds to the margin of each row.
 
         They are path-dependent TreeSHAP, which takes rows of training for what is not known, by
-        their weight in each node. The first call compiles it.
+        their weight in each node; or interventional TreeSHAP, which takes the rows of a background,
+        one after the other. The first call compiles it.
+
+        Args:
+            rows, n_jobs, iteration_range: see `predict`.
+            background: (B, F), rows that stand in for what is not known; None for those of
+                training. The time of a row does not depend on their number.
 
         Returns:
             float64 (R, F + 1), or (R, C, F + 1) for several outputs; of LightGBM's models, one
@@ -153,7 +209,7 @@ class ContributionMethods:
         """
         part = (self._present or self)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
-        values = part._compute_contributions(CONTRIBUTIONS, rows, jobs)
+        values = part._explain_rows(rows, jobs, background)
         return shape_contributions(part.forest, values)
 
     def predict_interactions(
@@ -179,9 +235,85 @@ class ContributionMethods:
         pairs = fill_diagonal(pairs, whole)
         return pairs[:, 0] if pairs.shape[1] == 1 else pairs
 
+    def explain(
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: tuple[int, int] | None = None,
+        background: Any = None,
+    ) -> Any:
+        """Return SHAP values of rows as the package `shap` holds them, for its plots.
+
+        Args:
+            rows, n_jobs, iteration_range, background: see `predict_contributions`.
+
+        Returns:
+            `shap.Explanation`: values (R, F), or (R, F, C) for several outputs; base_values (R,) or
+            (R, C), the margin of a row of which nothing is known; data, the rows; names.
+
+        Raises:
+            UnsupportedModel, InputError: see `predict_contributions`; or shap is not installed.
+
+        Examples:
+            >>> explained = predictor.explain(rows)  # doctest: +SKIP
+            >>> shap.plots.beeswarm(explained[:, :, 0])  # doctest: +SKIP
+        """
+        part = (self._present or self)._part(iteration_range)
+        jobs = self.n_jobs if n_jobs is None else n_jobs
+        values = part._explain_rows(rows, jobs, background)
+        return explanations.make_explanation(part.forest, rows, values)
+
+    def reasons(
+        self,
+        rows: Any,
+        k: int = 4,
+        toward: explanations.Toward = "any",
+        n_jobs: int | None = None,
+        iteration_range: tuple[int, int] | None = None,
+        background: Any = None,
+    ) -> explanations.Reasons:
+        """Return the features that decide most about each row, such as reason codes of a score.
+
+        Args:
+            rows, n_jobs, iteration_range, background: see `predict_contributions`.
+            k: how many features, at most.
+            toward: "any" for the largest contributions of both signs, "higher" for those that
+                raise the margin, "lower" for those that lower it.
+
+        Returns:
+            Places, contributions and names of the features, (R, k), or (R, C, k) for several
+            outputs, the largest first.
+
+        Raises:
+            UnsupportedModel, InputError: see `predict_contributions`; or no such k or direction.
+
+        Examples:
+            >>> predictor.reasons(rows, k=2).columns.shape
+            (150, 3, 2)
+        """
+        part = (self._present or self)._part(iteration_range)
+        jobs = self.n_jobs if n_jobs is None else n_jobs
+        values = part._explain_rows(rows, jobs, background)
+        return explanations.pick_reasons(part.forest, values, k, toward)
+
     @cached_property
     def _contributions(self) -> Contributions:
         return Contributions(self._functions)
+
+    def _explain_rows(self, rows: Any, n_jobs: int | None, background: Any) -> Array:
+        """Return contributions (R, C, F + 1), by rows of training or of a background.
+
+        Tables of a background are kept until another one is given.
+        """
+        if background is None:
+            return self._compute_contributions(CONTRIBUTIONS, rows, n_jobs)
+        functions = self._functions
+        read = read_background(functions, background)
+        key = (read.shape, hashlib.sha256(np.ascontiguousarray(read).data).digest())
+        known = self._of_background
+        if known is None or known[0] != key:
+            known = self._of_background = (key, Contributions(functions, background))
+        return known[1].compute(CONTRIBUTIONS, rows, n_jobs)
 
     def _compute_contributions(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, C, F + 1) contributions, or (R, C, F + 1, F + 1) interactions."""

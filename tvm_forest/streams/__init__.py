@@ -128,7 +128,8 @@ def predict_file(
             for each file of rows, if these may be several; or what can be written to in binary,
             with `target_format`.
         keep: names of columns of the rows to write before the predictions; "all" for all columns.
-        kind: "predict", "predict_proba", "predict_margin", "apply" or "predict_per_tree".
+        kind: "predict", "predict_proba", "predict_margin", "apply", "predict_per_tree",
+            "predict_contributions" or "reasons".
         batch_rows: most rows that are predicted at once, 1 or more.
         source_format, target_format: "parquet", "csv", "tsv", "jsonl", "arrow" or "npy"; None for
             by the suffix.

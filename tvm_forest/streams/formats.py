@@ -32,8 +32,12 @@ KINDS = {
     "predict_margin": "margin",
     "apply": "leaf",
     "predict_per_tree": "tree",
+    "predict_contributions": "contribution",
+    "reasons": "reason",
 }
 """What a column is called that a method of a Predictor gives."""
+
+CONTRIBUTIONS, REASONS = "predict_contributions", "reasons"
 
 ARROW_STREAM = ".arrows"
 """The suffix of Arrow IPC without the index at its end; the others have one."""
@@ -119,8 +123,11 @@ class Predicted(NamedTuple):
         """The columns that hold it, by name.
 
         One column is called as in `KINDS`; of several, each name ends with the class label
-        (probabilities), the number of the tree (leaves), or the number of the output.
+        (probabilities), the number of the tree (leaves), the name of the column that is explained
+        (contributions), or the number of the output.
         """
+        if self.kind in (CONTRIBUTIONS, REASONS):
+            return self._name_explained()
         base, result = KINDS[self.kind], self.result
         labels = np.array([]) if self.forest.labels is None else np.asarray(self.forest.labels)
         if isinstance(result, list):
@@ -138,6 +145,28 @@ class Predicted(NamedTuple):
         if result.ndim == 2:
             return {f"{base}_{end}": result[:, i] for i, end in enumerate(ends)}
         return {f"{base}_{i}_{k}": result[:, i, k] for i in ends for k in range(result.shape[2])}
+
+    def _name_explained(self) -> dict[str, Array]:
+        """Name contributions by the columns of rows, and reasons by their rank, from 1 on."""
+        base, forest, several = KINDS[self.kind], self.forest, self.forest.n_outputs > 1
+        outputs = [f"{base}_{output}" if several else base for output in range(forest.n_outputs)]
+        if self.kind == REASONS:
+            shape = (len(self.result.values), len(outputs), self.result.values.shape[-1])
+            values, names = self.result.values.reshape(shape), self.result.names.reshape(shape)
+            found: dict[str, Array] = {}
+            for c, output in enumerate(outputs):
+                for k in range(shape[2]):
+                    found[f"{output}_{k + 1}"] = names[:, c, k]
+                    found[f"{output}_{k + 1}_value"] = values[:, c, k]
+            return found
+        width = forest.given_width
+        ends = [*(forest.given_names or map(str, range(width))), "base"]
+        values = self.result.reshape(len(self.result), len(outputs), width + 1)
+        return {
+            f"{output}_{end}": values[:, c, k]
+            for c, output in enumerate(outputs)
+            for k, end in enumerate(ends)
+        }
 
     @property
     def _is_by_class(self) -> bool:

@@ -57,7 +57,7 @@ class ContributionWalk:
     def emit(self, rows: Any, result: Any, first_row: Any) -> tirx.Stmt:
         """Return the code of a block of rows."""
         self._declare_stacks()
-        code, features = self.code, i64(self.tables.forest.row_width + 1)
+        code, features = self.code, i64(len(self.tables.players) + 1)
         groups = i64(int(result.shape[1]))
         self.rows, self.result, self.first_row = rows, result, first_row
         count = i64(1)
@@ -113,7 +113,7 @@ class ContributionWalk:
         """Return the load of what a feature has got so far."""
         if self.width == 1:
             return self.result[self.first_row, self.group, feature]
-        entry = self.vector * (self.tables.forest.row_width + 1) + feature
+        entry = self.vector * (len(self.tables.players) + 1) + feature
         return self.sums[lanes(entry * self.width, self.width)]
 
     def _put_sum(self, feature: Any, value: Any) -> None:

@@ -13,6 +13,7 @@ import tvm
 from tvm import tirx
 
 from ..contributions import INTERACTIONS, ContributionTables, contribution_arrays
+from .contribution_lookup import BLOCK, ContributionLookup
 from .contribution_walk import REAL, VECTORS, ContributionWalk
 from .ir import guard, i64
 
@@ -37,18 +38,26 @@ def emit_contributions(
 
     Emits:
         a function (rows, arrays of `contribution_arrays` ..., result), where result is float64
-        (R, groups, row_width + 1), the last of which stays zero.
+        (R, groups, players + 1), the last of which stays zero.
     """
     forest = tables.forest
     n = tirx.Var("n", "int64")
     interactions = name == INTERACTIONS
-    arrays = contribution_arrays(tables, name)
+    looks_up = not interactions and not on_gpu and tables.subtrees.fits
+    arrays = contribution_arrays(tables, name, looks_up)
     rows = _declare("rows", (n, i64(forest.n_features)), forest.row_dtype)
     model = {k: _declare(k, (i64(x.size),), str(x.dtype)) for k, x in arrays.items()}
-    groups = forest.n_outputs * (forest.row_width if interactions else 1)
-    result = _declare("result", (n, i64(groups), i64(forest.row_width + 1)), REAL)
-    walk = ContributionWalk(tables, model, interactions, width, fused)
+    players = len(tables.players)
+    groups = forest.n_outputs * (players if interactions else 1)
+    result = _declare("result", (n, i64(groups), i64(players + 1)), REAL)
     block = tirx.Var("block", "int64")
+    if looks_up:
+        lookup = ContributionLookup(tables.subtrees, model)
+        count = tirx.floordiv(n + (BLOCK - 1), i64(BLOCK))
+        body = lookup.emit(rows, result, block * BLOCK)
+        body = tirx.For(block, i64(0), count, tirx.ForKind.PARALLEL, body)
+        return tirx.PrimFunc([rows, *model.values(), result], body)
+    walk = ContributionWalk(tables, model, interactions, width, fused)
     if on_gpu:
         thread = tirx.Var("thread", "int64")
         row = block * THREADS + thread
@@ -61,6 +70,19 @@ def emit_contributions(
         count = tirx.floordiv(n + (size - 1), i64(size))
         body = tirx.For(block, i64(0), count, tirx.ForKind.PARALLEL, body)
     return tirx.PrimFunc([rows, *model.values(), result], body)
+
+
+def list_functions(
+    name: str, looks_up: bool, on_gpu: bool, abilities: frozenset[str]
+) -> dict[str, tuple[int, int]]:
+    """Return for each function, by its name, how many rows lie side by side, and are a block.
+
+    That of single rows comes first if there is one; a look-up takes them as others.
+    """
+    if looks_up or on_gpu:
+        return {name: (1, BLOCK if looks_up else 1)}
+    width = choose_width(abilities)
+    return {name + SINGLE: (1, 1), name: (width, count_block_rows(width))}
 
 
 def count_block_rows(width: int) -> int:

@@ -72,6 +72,10 @@ def _unfold(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
     def spread(values: Any, dtype: Any) -> Array:
         return np.concatenate([np.repeat(np.array(values, dtype), counts), np.zeros(leaves, dtype)])
 
+    cover = [_read_weights(tree, leaves)]
+    while len(cover[0]) > 1:
+        cover.insert(0, cover[0][::2] + cover[0][1::2])
+
     return {
         "left": np.concatenate([2 * number + 1, ends]),
         "right": np.concatenate([2 * number + 2, ends]),
@@ -79,8 +83,20 @@ def _unfold(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
         "threshold": spread(borders, np.float64),
         "default_left": spread(missing_left, bool),
         "leaf_value": np.concatenate([np.zeros((inner, width)), values.reshape(leaves, width)]),
+        "cover": np.concatenate(cover),
         "node_id": np.concatenate([number, np.arange(leaves)]),
     }
+
+
+def _read_weights(tree: Any, leaves: int) -> Array:
+    """Return the weight of the rows of training in each leaf; NaN where the tree has none."""
+    weights = take(tree, "leaf_weights", list, None)
+    if not weights:
+        return np.full(leaves, np.nan)
+    found = as_numbers(weights, "leaf_weights")
+    if len(found) != leaves:
+        raise damaged("leaf_weights", f"{len(found)} numbers for {leaves} leaves")
+    return found
 
 
 def read_others(
@@ -107,6 +123,7 @@ def read_others(
 def _flatten(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
     """Number the nodes of a tree from the root on, the left side of a node before its right."""
     tests, values, right, rest = list[Test](), list[Any](), dict[int, int](), [(tree, -1)]
+    cover = list[float]()
     while rest:
         node, parent = rest.pop()
         number = len(tests)
@@ -115,16 +132,21 @@ def _flatten(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
         if take(node, "split", dict, None) is None:
             value = take(node, "value", object)
             values.append(as_numbers(value if isinstance(value, list) else [value], "value"))
+            weight = take(node, "weight", object, None)
+            cover.append(np.nan if weight is None else float(as_numbers([weight], "weight")[0]))
             tests.append(Test(LEAF, 0.0, False))
             if len(values[-1]) != width:
                 raise damaged("value", f"{len(values[-1])} numbers for {width} outputs")
             continue
         tests.append(read_split(node["split"]))
         values.append(np.zeros(width))
+        cover.append(0.0)
         rest += [(take(node, "right", dict), number), (take(node, "left", dict), -1)]
     numbers = np.arange(len(tests))
     rights = np.array([right.get(number, LEAF) for number in range(len(tests))])
     columns, borders, missing_left = zip(*tests, strict=True)
+    for number in reversed(numbers[rights != LEAF]):
+        cover[number] = cover[number + 1] + cover[rights[number]]
     return {
         "left": np.where(rights == LEAF, LEAF, numbers + 1),
         "right": rights,
@@ -132,6 +154,7 @@ def _flatten(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
         "threshold": np.array(borders),
         "default_left": np.array(missing_left),
         "leaf_value": np.array(values),
+        "cover": np.array(cover),
         "node_id": numbers,
     }
 
@@ -140,9 +163,12 @@ def _join(parts: list[Nodes], width: int) -> tuple[Array, Nodes]:
     """Put the arrays of all trees one after the other."""
     empty: dict[str, Any] = dict.fromkeys(("left", "right", "feature", "node_id"), np.int64)
     empty |= {"threshold": np.float64, "default_left": bool, "leaf_value": np.float64}
+    empty |= {"cover": np.float64}
     none = {
         name: np.zeros((0, width) if name == "leaf_value" else 0, empty[name]) for name in empty
     }
     nodes = {name: np.concatenate([none[name], *(part[name] for part in parts)]) for name in none}
     nodes["node_id"] = nodes["node_id"].astype(np.int32)
+    if np.isnan(nodes["cover"]).any():  # such as in sums of models
+        del nodes["cover"]
     return np.array([len(part["left"]) for part in parts], np.int64), nodes

@@ -48,6 +48,8 @@ def read_trees(model: Any, spec: Any, columns: list[int]) -> tuple[Array, Nodes,
         reader.read(tree)
     nodes: Nodes = {name: np.array(reader.found[name], dtype) for name, dtype in _FIELDS.items()}
     nodes["node_id"] = np.array(reader.node_id, np.int32)
+    if all(node.condition.num_training_examples_with_weight > 0 for node in _list_inner(trees)):
+        nodes["cover"] = np.array(reader.cover)
     return np.array([len(tree) for tree in trees]), nodes, reader.sets, reader.leaves
 
 
@@ -59,6 +61,7 @@ class _TreeReader:
         self.place = {column: at for at, column in enumerate(columns)}
         self.found: dict[str, list[Any]] = {name: [] for name in _FIELDS}
         self.node_id: list[int] = []
+        self.cover: list[float] = []
         self.sets: Sets = {}
         self.leaves: list[Any] = []
 
@@ -80,11 +83,23 @@ class _TreeReader:
             self.leaves.append(node)
             if parents and at + 1 < len(tree):  # the next node is the positive child of a parent
                 self.found["right"][parents.pop()] = at + 1
+        self._share_cover(tree, first)
         self._exchange(first)
 
     def _add(self, *values: Any) -> None:
         for name, value in zip(_FIELDS, values, strict=True):
             self.found[name].append(value)
+
+    def _share_cover(self, tree: list[Any], first: int) -> None:
+        """Write the weight of the rows of training that came to each node of a tree."""
+        right = self.found["right"]
+        self.cover += [float(tree[0].condition.num_training_examples_with_weight)] * len(tree)
+        for at, node in enumerate(tree):
+            if node.HasField("condition"):
+                positive = node.condition.num_pos_training_examples_with_weight
+                self.cover[first + right[first + at]] = positive
+                total = node.condition.num_training_examples_with_weight
+                self.cover[first + at + 1] = total - positive
 
     def _exchange(self, first: int) -> None:
         """Exchange the children of the nodes that test whether a value is missing.
@@ -156,13 +171,17 @@ def _threshold(column: Any, condition: Any) -> np.float32:
     return np.float32(bounds[above[0] - 1])
 
 
+def _list_inner(trees: list[Any]) -> list[Any]:
+    return [node for tree in trees for node in tree if node.HasField("condition")]
+
+
 def _is_of_bins(node: Any) -> bool:
     return node.condition.condition.WhichOneof("type") == "discretized_higher_condition"
 
 
 def _answers_for_means(trees: list[Any], spec: Any) -> bool:
     """Tell whether all conditions on numbers say of missing values what they say of the mean."""
-    for node in (node for tree in trees for node in tree if node.HasField("condition")):
+    for node in _list_inner(trees):
         condition, column = node.condition.condition, spec.columns[node.condition.attribute]
         kind, mean = condition.WhichOneof("type"), column.numerical.mean
         if kind == "higher_condition":

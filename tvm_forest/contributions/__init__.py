@@ -23,14 +23,22 @@ let through there, and otherwise g = t / A and m = z / A^2 for the A and z of th
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from .errors import UnsupportedModel
-from .forest import Array, Forest
-from .forest.structure.edges import find_children, find_parents, list_levels
-from .process.locks import cached_property
+from ..errors import UnsupportedModel
+from ..forest import Array, Forest
+from ..forest.encoder import CATEGORY
+from ..forest.structure.edges import find_children, find_parents, list_levels
+from ..late import import_late
+from ..process.locks import cached_property
+from ..values import replace
+
+if TYPE_CHECKING:
+    from . import subtrees
+else:
+    subtrees = import_late("tvm_forest.contributions.subtrees")
 
 CONTRIBUTIONS: Literal["contributions"] = "contributions"
 INTERACTIONS: Literal["interactions"] = "interactions"
@@ -88,22 +96,31 @@ class ContributionTables:
             tested on the way, or 0; which children are leaves; whether missing values go left; 0
             for a left child, 1 for a right one and a root.
         reals: float64 (M, 2), see `NODE_REALS`: threshold; the share of its rows that go left.
-        sources: int32 (columns,), the feature that each column counts for.
+        players: the columns of users that each player of the game stands for, see `find_players`.
+        sources: int32 (columns,), the player that each column counts for.
         leaves: float64 (W, M, 2), values of the left and right child where these are leaves.
         factors: float64 (K, 2, n), g and m.
         points: float64 (n,), weights of the points.
         terminals: int32 (Q, 3), the first node that is entered on the way to a terminal, how many
             are before it, and how many are complete after it.
         expected: float64 (C,), the margin of a row of which nothing is known.
+        subtrees: the same contributions as tables that are looked up, if they are small.
     """
 
-    def __init__(self, forest: Forest) -> None:
+    def __init__(self, forest: Forest, background: Array | None = None) -> None:
         """Compute the tables of a forest in canonical form.
 
+        Args:
+            forest: the model.
+            background: rows (B, columns) that stand in for what is not known; None for rows of
+                training, by the cover of nodes. With a background there are subtrees only.
+
         Raises:
-            UnsupportedModel: see `_check_forest`.
+            UnsupportedModel: see `_check_forest`; or paths too long for a background.
         """
-        _check_forest(forest)
+        _check_forest(forest, background is not None)
+        if background is not None:
+            forest = replace(forest, cover=np.zeros(forest.n_nodes))
         self.forest = forest
         order = np.argsort(forest.tree_class, kind="stable")
         paths = _Paths(forest, order)
@@ -132,7 +149,8 @@ class ContributionTables:
         self.numbers = np.stack(columns, axis=1).astype(np.int32)
         reals = [forest.threshold[inner].astype(np.float64), paths.share[left]]
         self.reals = np.stack(reals, axis=1)
-        self.sources = find_sources(forest).astype(np.int32)
+        self.players, sources = find_players(forest)
+        self.sources = sources.astype(np.int32)
         self.has_default_left = bool(forest.default_left.any())
         values = self._scale_leaves()
         ends = forest.is_leaf[:, None] * values
@@ -141,6 +159,9 @@ class ContributionTables:
         )
         self.terminals = paths.list_terminals(inner)
         self.expected = self._expect(paths, values)
+        self.subtrees = subtrees.SubtreeTables(forest, paths, values, len(self.players), background)
+        if background is not None:
+            self.expected = forest.base_score + self.subtrees.average()
 
     def _scale_leaves(self) -> Array:
         """Float64 (N, W), what leaves add to margins, of which some are scaled or averages."""
@@ -162,6 +183,18 @@ class ContributionTables:
         for number, target in enumerate(forest.tree_class):
             margin[slice(None) if target < 0 else slice(target, target + 1)] += tree[number]
         return margin
+
+    def share_out(self, values: Array) -> Array:
+        """Return what columns are worth, (..., F + 1), for what players are, (..., players + 1)."""
+        width = self.forest.given_width
+        if self.players == [(at,) for at in range(width)]:
+            return values
+        shared = np.zeros((*values.shape[:-1], width + 1))
+        shared[..., -1] = values[..., -1]
+        for place, player in enumerate(self.players):
+            for column in player:
+                shared[..., column] += values[..., place] / len(player)
+        return shared
 
     @cached_property
     def _spans(self) -> Array:
@@ -191,11 +224,11 @@ class ContributionTables:
     def list_interaction_tasks(self) -> tuple[Array, Array]:
         """Return the work of interactions; a group is an output and a feature that is fixed."""
         forest, tasks, begins = self.forest, list[Task](), [0]
-        tested = np.zeros((forest.n_trees, forest.row_width), bool)
+        tested = np.zeros((forest.n_trees, len(self.players)), bool)
         tested[self._tree_of_node, self.sources[self.numbers[:, 0]]] = True
         for output in range(forest.n_outputs):
             trees = self._trees_of(output)
-            for feature in range(forest.row_width):
+            for feature in range(len(self.players)):
                 spans = self._spans[trees[tested[trees, feature]]]
                 tasks += [Task(int(x), int(y), feature) for x, y in spans]
                 begins.append(len(tasks))
@@ -208,7 +241,7 @@ class _Paths:
     Attributes:
         left, right, parent: see `forest.structure.edges`.
         is_right: whether a node is a right child.
-        feature: the column of rows that a node's test is made of.
+        feature: the player that a node's test is made of.
         share: of the rows of its parent, those that come to a node; 1 at roots.
         reach: of all rows, those that come to a node.
         above: the nearest node on the way, itself included, whose parent tests the same feature;
@@ -222,7 +255,7 @@ class _Paths:
         self.forest = forest
         self.left, self.right = find_children(forest)
         self.parent, levels = find_parents(forest), list_levels(forest)
-        self.feature = find_sources(forest)[forest.feature]
+        self.feature = find_players(forest)[1][forest.feature]
         self._share_out(levels)
         self.above = self._find_above()
         self.share_above, self.reach = np.ones(forest.n_nodes), np.ones(forest.n_nodes)
@@ -282,8 +315,11 @@ class _Paths:
         return np.stack([first, ends - first, complete[ends]], axis=1).astype(np.int32)
 
 
-def contribution_arrays(tables: ContributionTables, name: str) -> dict[str, Array]:
+def contribution_arrays(tables: ContributionTables, name: str, looks_up: bool) -> dict[str, Array]:
     """Return the tables that a function reads by name, with an entry where there would be none."""
+    if name == CONTRIBUTIONS and looks_up:
+        found = tables.subtrees.arrays
+        return {key: x.ravel() if x.size else np.zeros(1, x.dtype) for key, x in found.items()}
     lists_tasks = tables.list_interaction_tasks if name == INTERACTIONS else tables.list_tasks
     begins, tasks = lists_tasks()
     arrays: dict[str, Array] = {
@@ -300,23 +336,33 @@ def contribution_arrays(tables: ContributionTables, name: str) -> dict[str, Arra
     return {name: x.ravel() if x.size else np.zeros(1, x.dtype) for name, x in arrays.items()}
 
 
-def find_sources(forest: Forest) -> Array:
-    """Return int64 (F,), the feature that each column is made of, itself but for memberships."""
-    sources = np.arange(forest.n_features)
-    sources[forest.row_width :] = [feature for feature, _ in forest.derived]
-    return sources
+def find_players(forest: Forest) -> tuple[list[tuple[int, ...]], Array]:
+    """Return what may be known of a row or not, and int64 (F,), what each column is made of.
+
+    A player is a column that users pass. Statistics of several columns of categories together are
+    one player to CatBoost, which shares out equally what it is worth.
+    """
+    encoder = forest.encoder
+    made: list[tuple[int, ...]] = [(at,) for at in range(forest.row_width)]
+    if encoder is not None:
+        made = [(int(at),) for at in encoder.numbers]
+        made += [(int(encoder.categories[place]),) for place in encoder.single[:, 0]]
+        for kind in encoder.table_parts[encoder.table]:
+            own = slice(encoder.part_begin[kind], encoder.part_begin[kind + 1])
+            places = encoder.part_place[own][encoder.part_kind[own] == CATEGORY]
+            made.append(tuple(sorted({int(encoder.categories[place]) for place in places})))
+    players = sorted(set(made))
+    number = {player: at for at, player in enumerate(players)}
+    sources = [number[columns] for columns in made]
+    sources += [sources[feature] for feature, _ in forest.derived]
+    return players, np.array(sources, np.int64)
 
 
-_FROM_TRAINER = "load the model from the library that trained it"
-_OTHER_WAYS = {
-    "catboost": "use that of CatBoost: model.get_feature_importance(catboost.Pool(rows), "
-    "type='ShapValues')"
-}
-"""By library, what computes SHAP values of a model whose file has no covers."""
+_REMEDY = "load the model from the library that trained it, with what it has not left out"
 
 
-def _check_forest(forest: Forest) -> None:
-    """Refuse forests of which SHAP values cannot be computed.
+def _check_forest(forest: Forest, has_background: bool) -> None:
+    """Refuse forests of which SHAP values cannot be computed; a background needs no covers.
 
     Raises:
         UnsupportedModel: no covers, or covers that contradict each other; linear leaves; a margin
@@ -329,12 +375,13 @@ def _check_forest(forest: Forest) -> None:
         raise UnsupportedModel(f"{where}: field 'aggregate': '{forest.aggregate}' is no sum")
     if int(forest.depths.max(initial=0)) + 2 > 1 << SLOT_BITS:
         raise UnsupportedModel(f"{where}: a tree is deeper than {(1 << SLOT_BITS) - 2} hops")
+    if has_background:
+        return
     cover = forest.cover
     if cover is None:
         raise UnsupportedModel(
             f"{where}: field 'cover': the source does not tell how many training rows reached each "
-            "node (sum_hessian, leaf_count, weighted_n_node_samples); "
-            + _OTHER_WAYS.get(forest.source.partition(" ")[0], _FROM_TRAINER)
+            "node (sum_hessian, leaf_count, weighted_n_node_samples, leaf_weights); " + _REMEDY
         )
     inner = ~forest.is_leaf
     left, right = find_children(forest)
