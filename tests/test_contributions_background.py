@@ -12,6 +12,7 @@ from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
 
 import shapley
 from forests import Split, drawn_forest, forest_of
+from scheduled_models import MODELS, forest_named
 from test_contributions import build, data, train_lightgbm, train_xgboost
 from tvm_forest.contributions import ContributionTables
 from tvm_forest.contributions.subtrees import MOST_ANSWERS, explain_counts, explain_shares
@@ -106,6 +107,26 @@ def test_models_without_covers_are_explained_and_batches_change_no_bit() -> None
     other = predictor.predict_contributions(rows, background=rows[9:12])
     assert not np.array_equal(other, whole)
     np.testing.assert_allclose(other.sum(axis=1), predictor.predict_margin(rows), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.cases(4, others="long")
+def test_contributions_of_every_kind_of_model_add_up_in_any_batch(name: str) -> None:
+    forest = forest_named(name, seen=True)
+    predictor, rows = build(forest), hard_rows(forest, 530, seed=3)
+    margins = np.asarray(predictor.predict_margin(rows), np.float64).reshape(len(rows), -1)
+    known = np.isfinite(margins)
+    for background in (None, rows[:7]):
+        try:
+            whole = predictor.predict_contributions(rows, n_jobs=1, background=background)
+        except UnsupportedModel:
+            continue
+        parts = [rows[:1], rows[1:4], rows[4:518], rows[518:]]
+        found = [predictor.predict_contributions(x, n_jobs=2, background=background) for x in parts]
+        assert np.array_equal(np.concatenate(found), whole, equal_nan=True)
+        sums = whole.reshape(*margins.shape, -1).sum(axis=-1)
+        np.testing.assert_allclose(sums[known], margins[known], rtol=1e-5, atol=1e-5)
 
 
 def test_wrong_backgrounds_are_refused() -> None:
