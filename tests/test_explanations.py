@@ -161,3 +161,12 @@ def test_columns_of_several_outputs_begin_with_their_number() -> None:
         "contribution_0_home", "contribution_0_base", "contribution_1_age"
     ]  # fmt: skip
     assert names["reasons"][7:9] == ["reason_0_4_value", "reason_1_1"]
+
+
+def test_a_column_of_rows_called_base_keeps_its_contribution() -> None:
+    rows = frame()[["age", "debt"]].set_axis(["base", "base_"], axis=1)
+    model = xgb.XGBRegressor(n_estimators=3, max_depth=2).fit(rows, rows.base - rows.base_)
+    values = build(model).predict_contributions(rows)
+    columns = Predicted("predict_contributions", values, build(model).forest).columns
+    assert list(columns) == [f"contribution_{name}" for name in ("base", "base_", "base__")]
+    assert np.array_equal(np.stack(list(columns.values()), axis=1), values)
