@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 import shapley
 import tvm_forest
-from forests import Split, forest_of
+from forests import Split, drawn_forest, forest_of
 from test_contributions import build
 from tvm_forest.errors import InputError
 from tvm_forest.streams.formats import Predicted
@@ -125,8 +126,9 @@ def test_wrong_numbers_of_reasons_are_refused() -> None:
     for k in (0, True, 1.5):
         with pytest.raises(InputError, match="reasons: argument 'k'"):
             predictor.reasons(frame(), k)
-    with pytest.raises(InputError, match="have: any, higher, lower"):
-        predictor.reasons(frame(), 1, "up")
+    for toward in ("up", 1, np.array(["any", "up"])):
+        with pytest.raises(InputError, match="have: any, higher, lower"):
+            predictor.reasons(frame(), 1, toward)
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -163,10 +165,28 @@ def test_columns_of_several_outputs_begin_with_their_number() -> None:
     assert names["reasons"][7:9] == ["reason_0_4_value", "reason_1_1"]
 
 
-def test_a_column_of_rows_called_base_keeps_its_contribution() -> None:
-    rows = frame()[["age", "debt"]].set_axis(["base", "base_"], axis=1)
-    model = xgb.XGBRegressor(n_estimators=3, max_depth=2).fit(rows, rows.base - rows.base_)
-    values = build(model).predict_contributions(rows)
-    columns = Predicted("predict_contributions", values, build(model).forest).columns
-    assert list(columns) == [f"contribution_{name}" for name in ("base", "base_", "base__")]
+@pytest.mark.parametrize(
+    ("names", "ends"),
+    [
+        (["base", "base_"], ["base", "base_", "base__"]),
+        (["a", "a"], ["a", "a_", "base"]),  # which XGBoost reads from a file
+        (["a", "a_"], ["a", "a_", "base"]),
+    ],
+)
+def test_no_contribution_is_lost_by_the_name_of_its_column(
+    names: list[str], ends: list[str]
+) -> None:
+    forest = replace(drawn_forest(3, 2, n_features=2), feature_names=tuple(names))
+    values = np.arange(12.0).reshape(4, 3)
+    columns = Predicted("predict_contributions", values, forest).columns
+    assert list(columns) == [f"contribution_{end}" for end in ends]
     assert np.array_equal(np.stack(list(columns.values()), axis=1), values)
+
+
+def test_reasons_do_not_go_into_an_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.zeros((3, 2), np.float32))
+    forest = shapley.with_cover(drawn_forest(3, 2, n_features=2))
+    predictor, out = build(forest), tmp_path / "out.npy"
+    with pytest.raises(InputError, match="use another format for reasons"):
+        tvm_forest.predict_file(predictor, tmp_path / "rows.npy", out, kind="reasons")
+    assert not out.exists()

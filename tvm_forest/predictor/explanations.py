@@ -58,7 +58,7 @@ def pick_reasons(forest: Forest, values: Array, k: int, toward: Toward) -> Reaso
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"reasons: argument 'k': expected a whole number from 1 on, got {k!r}")
-    if toward not in TOWARDS:
+    if not isinstance(toward, str) or toward not in TOWARDS:
         known = ", ".join(TOWARDS)
         raise InputError(f"reasons: argument 'toward': {toward!r} is not there (have: {known})")
     values = values[:, 0, :-1] if values.shape[1] == 1 else values[:, :, :-1]

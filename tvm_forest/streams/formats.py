@@ -159,11 +159,11 @@ class Predicted(NamedTuple):
                     found[f"{output}_{k + 1}"] = names[:, c, k]
                     found[f"{output}_{k + 1}_value"] = values[:, c, k]
             return found
-        width, last = forest.given_width, "base"
-        names = list(forest.given_names or map(str, range(width)))
-        while last in names:
-            last += "_"
-        ends = [*names, last]
+        width, ends = forest.given_width, dict[str, None]()
+        for name in (*(forest.given_names or map(str, range(width))), "base"):
+            while name in ends:  # a column may be called "base", or as another one is
+                name += "_"
+            ends[name] = None
         values = self.result.reshape(len(self.result), len(outputs), width + 1)
         return {
             f"{output}_{end}": values[:, c, k]

@@ -105,10 +105,10 @@ class NpyTable:
         result = predicted.result
         if kept:
             raise InputError(f"{self._where}: .npy holds no kept columns; use another format")
-        if isinstance(result, list) or result.dtype == object:
+        if not isinstance(result, np.ndarray) or result.dtype == object:
             raise InputError(
                 f"{self._where}: .npy holds one array of numbers or texts of one length; use "
-                "another format for several targets and for labels of other kinds"
+                "another format for reasons, several targets and labels of other kinds"
             )
         if not self._form:
             self._form = (result.dtype, result.shape[1:])
