@@ -61,8 +61,8 @@ PLAIN = {"json": plain_json, "ubj": plain_ubjson}
 @pytest.mark.parametrize("form", PLAIN)
 @pytest.mark.parametrize("name", ["regression", "softprob", "dart", "categories_in_sets"])
 def test_what_xgboost_writes_is_read_all_trees_at_once(name, form):
-    content = bytes((MODELS | KINDS)[name]().save_raw(form))
-    assert PLAIN[form].loads(content) is not None
+    content = (MODELS | KINDS)[name]().save_raw(form)  # a bytearray, which cannot be hashed
+    assert PLAIN[form].loads(content) is not None and PLAIN[form].loads(bytes(content)) is not None
 
 
 def read_with_care(content, form):
@@ -118,6 +118,13 @@ def test_json_that_is_written_in_another_way_is_read_with_care(odd):
     content = bytes(MODELS["regression"]().save_raw("json"))
     assert ODD[odd][0] in content
     assert plain_json.loads(content.replace(*ODD[odd], 1)) is None
+
+
+def test_trees_are_read_at_once_though_their_numbers_have_several_sizes():
+    booster = xgb.train(COMMON, xgb.DMatrix(*data()), 300)  # 'id' has one byte, then two
+    content = bytes(booster.save_raw("ubj"))
+    assert plain_ubjson.loads(content) is not None
+    assert forest_or_error(plain_ubjson.loads(content)) == read_with_care(content, "ubj")
 
 
 KEY = b"L" + bytes(7) + b"\x0dleft_children["

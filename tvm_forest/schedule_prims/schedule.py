@@ -298,6 +298,10 @@ class Schedule(Nest):
         return isinstance(other, Schedule) and self._key == other._key
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self._key)
 
     @cached_property

@@ -2,9 +2,10 @@
 
 takes: bytes; gives: what `ubjson.loads` would, but arrays over the nodes of all trees; or None.
 
-All trees have the members of the first one, in the same order, so that of each array only the
-length has to be read. What is written in another way, or may be wrong, is None: it is for a reader
-of any UBJSON, which also finds what to say of it.
+Trees have the same members in the same order, so that the lengths of their arrays tell where all
+else stands: one after the other only these are read, and the rest of all trees at once. What is
+written in another way, or may be wrong, is None: it is for a reader of any UBJSON, which also finds
+what to say of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...forest import Array
 from . import ubjson
 from .trees import KINDS, UNUSED, JoinedTrees, put_trees
 
@@ -26,20 +28,47 @@ _LIST = b"[#L"
 _NO_TREES = _LIST + _LENGTH.pack(0)
 
 
+_OTHER_LENGTHS = {
+    **dict.fromkeys(("base_weights", "categories", "leaf_child_counts", "leaf_weights")),
+    **dict.fromkeys(("categories_nodes", "categories_segments", "categories_sizes"), "sets"),
+}
+"""Arrays that are not over the nodes of a tree, and what those are over that have one length."""
+
+
+_Joined = tuple[Array, Array]
+"""Numbers of all trees, and how many each tree has."""
+
+
 class _Member(NamedTuple):
     """An array that every tree has, or its number.
 
     Attributes:
         head: what stands before the length of the array, or before the number.
         name: of the member.
-        dtype: of the array; None for the number.
-        parts: the bytes of the array of each tree, or the numbers; none of an array that is unused.
+        dtype: of the numbers.
+        length: which of the lengths of a tree the array has; None for the number.
     """
 
     head: bytes
     name: str
     dtype: Any
-    parts: list[Any]
+    length: int | None
+
+
+class _Run(NamedTuple):
+    """Trees, one behind the other, that differ in nothing but values and lengths of arrays.
+
+    Attributes:
+        members: of each tree.
+        starts: where the trees begin.
+        lengths: of each tree, those that its arrays have.
+        ends: where the parameters of the trees begin.
+    """
+
+    members: list[_Member]
+    starts: list[int]
+    lengths: list[list[int]]
+    ends: list[int]
 
 
 def loads(data: bytes) -> Any:
@@ -56,7 +85,7 @@ def loads(data: bytes) -> Any:
             return None
         document = ubjson.loads(frame)
         put_trees(document, trees)
-    except (LookupError, TypeError, ValueError, struct.error):
+    except (LookupError, OverflowError, TypeError, ValueError, struct.error):
         return None
     return document
 
@@ -69,49 +98,29 @@ def _read_count(data: bytes, at: int) -> int:
     return int(count)
 
 
-def _list_members(data: bytes, at: int) -> Iterator[_Member]:
-    """Yield the members of a tree that stand before its parameters."""
-    while not data.startswith(_PARAM, at):
-        begin, at = at, at + 1 + _LENGTH.size + _read_count(data, at + 1)
-        name = data[begin + 1 + _LENGTH.size : at].decode()
-        if name not in KINDS.keys() | UNUSED | {"id"} or data[begin] != ord("L"):
-            raise ValueError(name)
-        if name == "id":
-            yield _Member(data[begin:at], name, None, [])
-            at += 1 + ubjson.NUMBERS[data[at]].size
-            continue
-        opening, dtype = data[at : at + 5], ubjson.DTYPES[data[at + 2]]
-        kinds = "f" if KINDS.get(name) == "floats" else "iu"
-        if opening[:2] + opening[3:] != b"[$#L" or (name in KINDS and dtype.kind not in kinds):
-            raise ValueError(name)
-        at += len(opening)
-        yield _Member(data[begin:at], name, dtype, [])
-        at += _LENGTH.size + dtype.itemsize * _read_count(data, at)
-
-
 def _read_trees(data: bytes, at: int, count: int) -> tuple[JoinedTrees, int]:
     """Read so many trees from a place on, and return the place behind them.
 
     Raises:
         LookupError, ValueError, struct.error: they are not alike, or something is wrong.
     """
-    members, trees = list(_list_members(data, at + 1)), JoinedTrees()
-    if len({member.name for member in members}) < len(members):
+    trees, runs = JoinedTrees(), list[dict[str, _Joined]]()
+    while len(trees) < count:
+        run, at = _find_run(data, at, count - len(trees))
+        runs.append(_join_arrays(data, run))
+        for end in run.ends:
+            begin = end + len(_PARAM)
+            text = bytes(data[begin : data.index(b"}}", begin) + 1])
+            trees.append({"tree_param": _read_param(text)})
+    if len({tuple(run) for run in runs}) > 1:
         raise ValueError("members")
-    for _ in range(count):
-        begin = _read_members(data, at, members)
-        if not data.startswith(_PARAM, begin):
-            raise ValueError(begin)
-        begin, at = begin + len(_PARAM), data.index(b"}}", begin) + 2
-        trees.append({"tree_param": _read_param(bytes(data[begin : at - 1]))})
-    for member in members:
-        if member.name == "id":
-            for tree, number in zip(trees, member.parts, strict=True):
+    for name in runs[0] if runs else ():
+        values, sizes = (np.concatenate(x) for x in zip(*(run[name] for run in runs), strict=True))
+        if name == "id":
+            for tree, number in zip(trees, values.tolist(), strict=True):
                 tree["id"] = number
-        elif member.name in KINDS:
-            values = np.frombuffer(b"".join(member.parts), member.dtype)
-            sizes = np.fromiter(map(len, member.parts), np.int64, count) // member.dtype.itemsize
-            trees.joined[member.name] = values, sizes
+        else:
+            trees.joined[name] = values, sizes
     return trees, at
 
 
@@ -121,24 +130,95 @@ def _read_param(text: bytes) -> Any:
     return ubjson.loads(text)
 
 
-def _read_members(data: bytes, at: int, members: list[_Member]) -> int:
-    """Take note of the bytes of the arrays of a tree, and return where they end."""
-    if data[at] != ord("{"):
+def _find_run(data: bytes, at: int, most: int) -> tuple[_Run, int]:
+    """Find trees that are like the one at a place, by their lengths; return the place behind them.
+
+    What stands between the lengths is not looked at.
+    """
+    run = _Run(list(_list_members(data, at + 1)), [], [], [])
+    gaps, strides = [1], list[int]()
+    for head, _, dtype, length in run.members:
+        if length is not None and length == len(strides):
+            gaps[-1] += len(head)
+            strides.append(dtype.itemsize)
+            gaps.append(_LENGTH.size)
+        elif length is None:
+            gaps[-1] += len(head) + dtype.itemsize
+        else:
+            gaps[-1] += len(head) + _LENGTH.size
+            strides[length] += dtype.itemsize
+    unpack, param, tail = _LENGTH.unpack_from, _PARAM, gaps.pop()
+    steps = list(zip(gaps, strides, strict=True))
+    while len(run.starts) < most:
+        start, lengths = at, list[int]()
+        for gap, stride in steps:
+            (length,) = unpack(data, at + gap)
+            at += gap + length * stride
+            lengths.append(length)
+        at += tail
+        if not data.startswith(param, at):
+            at = start
+            break
+        run.starts.append(start)
+        run.lengths.append(lengths)
+        run.ends.append(at)
+        at = data.index(b"}}", at + len(param)) + 2
+    if not run.starts:
         raise ValueError(at)
-    begin, unpack, length = at + 1, _LENGTH.unpack_from, _LENGTH.size
-    for head, name, dtype, parts in members:
-        if not data.startswith(head, begin):
-            raise ValueError(begin)
-        at = begin + len(head)
-        if dtype is None:
-            number = ubjson.NUMBERS[data[at]]
-            parts += number.unpack_from(data, at + 1)
-            begin = at + 1 + number.size
+    return run, at
+
+
+def _list_members(data: bytes, at: int) -> Iterator[_Member]:
+    """Yield the members of a tree that stand before its parameters."""
+    lengths = dict[str, int]()
+    while not data.startswith(_PARAM, at):
+        begin, at = at, at + 1 + _LENGTH.size + _read_count(data, at + 1)
+        name = data[begin + 1 + _LENGTH.size : at].decode()
+        if name not in KINDS.keys() | UNUSED | {"id"} or data[begin] != ord("L"):
+            raise ValueError(name)
+        if name == "id":
+            dtype = ubjson.DTYPES[data[at]]
+            yield _Member(data[begin : at + 1], name, dtype, None)
+            at += 1 + dtype.itemsize
             continue
-        begin = at + length + unpack(data, at)[0] * dtype.itemsize
-        at += length
-        if begin < at:
-            raise ValueError(at)
-        if name in KINDS:
-            parts.append(data[at:begin])
-    return begin
+        opening, dtype = data[at : at + 5], ubjson.DTYPES[data[at + 2]]
+        kinds = "f" if KINDS.get(name) == "floats" else "iu"
+        if opening[:2] + opening[3:] != b"[$#L" or (name in KINDS and dtype.kind not in kinds):
+            raise ValueError(name)
+        at += len(opening)
+        over = _OTHER_LENGTHS.get(name, "nodes") or name
+        yield _Member(data[begin:at], name, dtype, lengths.setdefault(over, len(lengths)))
+        at += _LENGTH.size + dtype.itemsize * _read_count(data, at)
+
+
+def _join_arrays(data: bytes, run: _Run) -> dict[str, _Joined]:
+    """Join numbers and arrays of some trees by name, each with its sizes.
+
+    Raises:
+        LookupError, ValueError: a tree is none of the run.
+    """
+    place = np.array(run.starts, np.int64)
+    lengths, joined = np.array(run.lengths, np.int64), dict[str, _Joined]()
+    if len({member.name for member in run.members}) < len(run.members) or lengths.min() < 0:
+        raise ValueError("members")
+    for head, name, dtype, length in [_Member(b"{", "", None, None), *run.members]:
+        if _take(data, place, np.dtype((np.void, len(head)))).tobytes() != head * len(place):
+            raise ValueError(name)
+        place += len(head)
+        if dtype is not None and length is None:
+            joined[name] = _take(data, place, dtype), np.ones(len(place), np.int64)
+            place += dtype.itemsize
+        elif length is not None:
+            sizes = lengths[:, length]
+            if np.any(_take(data, place, np.dtype(_LENGTH.format)) != sizes):
+                raise ValueError(name)
+            begin, place = place + _LENGTH.size, place + _LENGTH.size + sizes * dtype.itemsize
+            if name in KINDS:
+                spans = zip(begin.tolist(), place.tolist(), strict=True) if sizes.any() else ()
+                joined[name] = np.frombuffer(b"".join([data[i:j] for i, j in spans]), dtype), sizes
+    return joined
+
+
+def _take(data: bytes, places: Array, dtype: Any) -> Array:
+    """Return what stands at some places, none of which need be aligned; (T,)."""
+    return np.ndarray(len(data) - dtype.itemsize + 1, dtype, data, strides=(1,))[places]
