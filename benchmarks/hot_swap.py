@@ -18,6 +18,9 @@ the least of all times is told, since other work on the machine only adds to the
                                   first prediction; as in a service, the one before predicts until
                                   then
     of a known kind               how many of the models that is
+    pylignum ...                  where it is installed: its way from JSON or text to a first row
+    N rows, ...                   microseconds of a row in batches of N from then on, ours and
+                                  pylignum's, on one thread, in turns
 
 Every model predicts what its library does, to the bit, or nothing is told.
 """
@@ -50,6 +53,8 @@ STOPS = (
     *("lay out, lower, compile", "bind", "first row", "find"),
     *(f"swap from {name}" for name in ("object", "UBJSON", "JSON", "text")),
     "of a known kind",
+    "pylignum from JSON or text",
+    *(f"{rows} rows, {name}, us a row" for rows in (1, 64, 4096) for name in ("ours", "pylignum")),
 )
 COMPILE = STOPS[7]
 
@@ -199,6 +204,40 @@ def swap(laps: Laps, first: Trained, others: list[Trained], times: int) -> None:
                 running = laps.time(f"swap from {name}", lambda source=source: build(source))
 
 
+def compare_with_lignum(laps: Laps, trained: Trained, times: int) -> None:
+    """Time pylignum's first row, and rows of both from then on; nothing if it is not there."""
+    try:
+        import lignum
+    except ImportError:
+        return
+    form = "JSON" if "JSON" in trained.sources else "text"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.json" if form == "JSON" else "model.txt")
+        path.write_bytes(trained.sources[form])
+
+        def start() -> Any:
+            model = lignum.load(str(path))
+            model.predict(trained.rows[:1].astype(np.float64), n_jobs=1)
+            return model
+
+        for _ in range(times):
+            peer = laps.time("pylignum from JSON or text", start)
+        ours = tvm_forest.build(path, n_jobs=1)
+    rng, width = np.random.default_rng(0), trained.rows.shape[1]
+    for count in (1, 64, 4096):
+        batches = rng.normal(size=(max(2, 4096 // count), count, width)).astype(np.float32)
+        wide = batches.astype(np.float64)
+        for _ in range(2 * times):  # `time` tells milliseconds of a call for all batches
+            scale = 1000 / (len(batches) * count)
+            for name, rows, call in (
+                ("ours", batches, ours.predict),
+                ("pylignum", wide, lambda rows: peer.predict(rows, n_jobs=1)),
+            ):
+                laps.time(f"{count} rows, {name}, us a row", lambda c=call, r=rows: [*map(c, r)])
+        for name in ("ours", "pylignum"):
+            laps.least[f"{count} rows, {name}, us a row"] *= scale
+
+
 def count_code(folder: Path) -> int:
     """Count the entries of a cache that hold machine code."""
     return sum(b"code.so" in entry.read_bytes() for entry in folder.iterdir())
@@ -212,6 +251,7 @@ def measure(kind: Kind, times: int) -> dict[str, float]:
     for trained in others:
         run(laps, trained, times)
     swap(laps, first, others, times)
+    compare_with_lignum(laps, first, times)
     return laps.least
 
 
