@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest.errors import InputError
+from tvm_forest import archive
+from tvm_forest.errors import InputError, ModelFormatError
+from tvm_forest.predictor import crossover
 from tvm_forest.predictor.crossover import METHODS
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims.recipes import RECIPES
@@ -44,7 +47,83 @@ def test_both_are_copied_together(pair: list[Any]) -> None:
     again = copy.copy(tvm_forest.Crossover(*pair, rows=3))
     assert again.rows == 3 and "Crossover at 3 rows" in repr(again)
     assert np.array_equal(again.predict_margin(rows), FOREST.predict_reference(rows))
-    assert not hasattr(again, "save") and "predict" in dir(again)
+    assert not hasattr(again, "update") and "predict" in dir(again)
+
+
+def test_both_are_saved_in_one_file(pair: list[Any], tmp_path: Path) -> None:
+    rows, file = hard_rows(FOREST, 12), tmp_path / "both.tvmf"
+    tvm_forest.Crossover(*pair, rows=7).save(file)
+    for source in (file, file.read_bytes()):
+        again = tvm_forest.Crossover.load(source)
+        assert again.rows == 7 and again.gpu.target.kind == "simt"
+        assert np.array_equal(again.predict_margin(rows), FOREST.predict_reference(rows))
+        assert np.array_equal(again.predict_margin(rows[:3]), FOREST.predict_reference(rows[:3]))
+    with pytest.raises(ModelFormatError, match="'kind': .*read that of a Crossover by"):
+        tvm_forest.load_predictor(file)
+    pair[0].save(tmp_path / "cpu.tvmf")
+    with pytest.raises(ModelFormatError, match="'kind': .*read that of a Predictor by"):
+        tvm_forest.Crossover.load(tmp_path / "cpu.tvmf")
+    whole = archive.unpack(file.read_bytes(), "test")
+    for parts in ({"cpu.tvmf": whole.parts["cpu.tvmf"]}, {**whole.parts, "gpu.tvmf": b"no"}):
+        with pytest.raises(ModelFormatError, match="Crossover.load: argument 'file'"):
+            tvm_forest.Crossover.load(archive.pack(archive.Archive(whole.manifest, parts)))
+
+
+@pytest.mark.parametrize("gpu_from", [1, 8, 1 << 10, None])
+def test_the_number_of_rows_is_measured(
+    pair: list[Any], gpu_from: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = tvm_forest.Crossover(*pair)
+
+    def time_calls(predictor: Any, rows: Any) -> float:
+        serves = gpu_from is not None and len(rows) >= gpu_from
+        return float(1 + (serves == (predictor is both.cpu)))
+
+    monkeypatch.setattr(crossover, "_time_calls", time_calls)
+    assert both.measure() == both.rows == (gpu_from or 2 * crossover.MEASURED[-1])
+
+
+def test_a_lucky_call_of_the_gpu_decides_nothing(
+    pair: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = tvm_forest.Crossover(*pair)
+    fast = {8, 64, 128, 256}
+    monkeypatch.setattr(
+        crossover, "_time_calls", lambda x, rows: 1 + (len(rows) in fast) * (x is both.cpu)
+    )
+    assert both.measure() == 64
+
+
+def test_calls_of_both_are_timed(pair: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crossover, "MEASURED", (1, 2))
+    assert tvm_forest.Crossover(*pair).measure() in (1, 2, 4)
+
+
+def test_a_model_is_built_for_two_targets() -> None:
+    both = tvm_forest.build(FOREST, ["simt", "llvm"], n_jobs=1)
+    assert both.cpu.target.kind == "llvm" and both.gpu.target.kind == "simt"
+    assert both.rows == crossover.ROWS and both.cpu.n_jobs == 1  # no GPU is here to be timed
+    rows = hard_rows(FOREST, 130)
+    for n in (1, 130):
+        assert np.array_equal(both.predict_margin(rows[:n]), FOREST.predict_reference(rows[:n]))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"target": ["llvm", "llvm"]}, r"'target': .* got \['llvm', 'llvm'\]; give"),
+        ({"target": ["simt"]}, r"'target': .* got \['simt'\]; give"),
+        ({"target": ["llvm", "tpu"]}, "'target': unknown kind 'tpu'"),
+        (
+            {"target": ["llvm", "simt"], "schedule": lambda sch: sch},
+            "a list takes neither",
+        ),
+        ({"target": ["llvm", "simt"], "wait": False}, "a list takes neither"),
+    ],
+)
+def test_targets_that_are_no_pair_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tvm_forest.build(FOREST, **arguments)
 
 
 def test_what_is_no_pair_is_refused(pair: list[Any]) -> None:

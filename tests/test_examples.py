@@ -12,18 +12,22 @@ import numpy as np
 import pytest
 
 import tvm_forest
-from tvm_forest import Predictor
+from tvm_forest import Crossover, Predictor
+from tvm_forest.schedule_prims.recipes import RECIPES
 
 WITHOUT = {"compile", "patch", "unpatch", "warm"}
 """Functions whose effect outlives an example, or that would take its seconds."""
 
 
 def list_documented() -> dict[str, Callable[..., Any]]:
-    """Return public functions, and public methods of a predictor, by name."""
+    """Return public functions, and public methods of what predicts, by name."""
     functions = {name: getattr(tvm_forest, name) for name in tvm_forest._ROOM_OF}
     found = {name: x for name, x in functions.items() if inspect.isfunction(x)}
-    methods = inspect.getmembers(Predictor, inspect.isfunction)
-    return found | {f"Predictor.{name}": x for name, x in methods if not name.startswith("_")}
+    for kind in (Predictor, Crossover):
+        methods = inspect.getmembers(kind, lambda x: inspect.isfunction(x) or inspect.ismethod(x))
+        named = {f"{kind.__name__}.{name}": x for name, x in methods if not name.startswith("_")}
+        found |= named
+    return found
 
 
 DOCUMENTED = list_documented()
@@ -31,7 +35,7 @@ DOCUMENTED = list_documented()
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    """What an example may use: a model, its rows and labels, a plain schedule, a predictor."""
+    """What an example may use: a model, its rows and labels, a plain schedule, predictors."""
     import xgboost
     from sklearn.datasets import load_iris
 
@@ -39,8 +43,9 @@ def names() -> dict[str, Any]:
     model = xgboost.XGBClassifier(n_estimators=5, max_depth=2, n_jobs=1).fit(rows, labels)
     plain = tvm_forest.new_schedule(model)
     predictor = tvm_forest.build(model, schedule=plain)
+    on_gpu = tvm_forest.build(model, "simt", lambda sch: RECIPES["tahoe_direct"](sch, rows=8))
     known = {"np": np, "tvm_forest": tvm_forest, "model": model, "rows": rows, "labels": labels}
-    return {**known, "plain": plain, "predictor": predictor}
+    return {**known, "plain": plain, "predictor": predictor, "on_gpu": on_gpu}
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

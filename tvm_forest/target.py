@@ -20,6 +20,7 @@ from .errors import InputError
 from .values import dataclass, field
 
 GPUS = ("simt", "cuda", "rocm", "opencl")
+REAL_GPUS = ("cuda", "rocm", "opencl")
 KINDS = ("llvm", *GPUS)
 LATER = ("metal", "vulkan")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..errors import InputError
 from ..forest import Forest
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ..compiler import Lowered
     from ..forest import profile as profiles
     from ..forest.profile import Profile
-    from ..predictor import building, saving
+    from ..predictor import building, crossover, saving
+    from ..predictor.crossover import Crossover
     from ..predictor.live import pending
     from ..predictor.predictor import Predictor
     from ..predictor.saving import Source
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ..verification import Report
 else:
     building = import_late("tvm_forest.predictor.building")
+    crossover = import_late("tvm_forest.predictor.crossover")
     compiler = import_late("tvm_forest.compiler")
     frontends = import_late("tvm_forest.frontends")
     gpu = import_late("tvm_forest.search.measuring.gpu")
@@ -213,6 +215,7 @@ def lower(
     return compiler.lower(forest, building.edit_schedule(schedule, forest), machine)
 
 
+@overload
 def build(
     model: Any,
     target: TargetLike = "llvm",
@@ -224,7 +227,29 @@ def build(
     records: str | os.PathLike[str] | None = None,
     refuse_unseen: bool | Sequence[str | int] = False,
     wait: bool = True,
-) -> Predictor:
+) -> Predictor: ...
+@overload
+def build(
+    model: Any,
+    target: list[Any],
+    *,
+    profile: Profile | None = None,
+    exact: bool = True,
+    n_jobs: int | None = None,
+    refuse_unseen: bool | Sequence[str | int] = False,
+) -> Crossover: ...
+def build(
+    model: Any,
+    target: TargetLike | list[Any] = "llvm",
+    schedule: Edited | None = None,
+    *,
+    profile: Profile | None = None,
+    exact: bool = True,
+    n_jobs: int | None = None,
+    records: str | os.PathLike[str] | None = None,
+    refuse_unseen: bool | Sequence[str | int] = False,
+    wait: bool = True,
+) -> Predictor | Crossover:
     """Compile a model.
 
     Args:
@@ -235,6 +260,8 @@ def build(
             for a GPU of NVIDIA, which need not be there yet, {"kind": "rocm", "mcpu": "gfx942"}
             for one of AMD, "rocm" for the one at hand or a list of them (docs/gpu.md), "opencl"
             for any device, "simt" to run a schedule for GPUs on the CPU, a Target, or one of TVM's.
+            A list of one for a CPU and one for a GPU, such as ["llvm", "cuda"], makes a
+            `Crossover`: the GPU serves the batches for which it is faster.
         schedule: how to evaluate the model: a Schedule, a function that is given
             `new_schedule(model)` and returns one, such as a recipe, an `s_tir.Schedule`
             (docs/tvm_schedules.md), or several of these by the smallest batch that each serves,
@@ -265,7 +292,16 @@ def build(
         True
     """
     check_n_jobs("build", n_jobs)
-    forest, machine = _load_with_hits(model, profile), parse_target(target)
+    forest = _load_with_hits(model, profile)
+    forest = forest.refuse_unseen(refuse_unseen) if refuse_unseen is not False else forest
+    if isinstance(target, list):
+        if schedule is not None or records is not None or not wait:
+            raise InputError(
+                "build: argument 'target': a list takes neither 'schedule' nor 'records' nor "
+                "'wait'; build each target, and join them by tvm_forest.Crossover(cpu, gpu)"
+            )
+        return crossover.build_both(forest, list(map(parse_target, target)), exact, n_jobs)
+    machine = parse_target(target)
     if records is not None:
         if schedule is not None:
             raise InputError(
@@ -273,7 +309,6 @@ def build(
             )
         gpu_name = gpu.identify_gpu(machine)
         schedule = kept_records.load_schedules(records, forest, machine, gpu_name)
-    forest = forest.refuse_unseen(refuse_unseen) if refuse_unseen is not False else forest
     request = building.plan(forest, schedule, machine, exact=exact)
     predictor = building.build(request) if wait else pending.build_later(request)
     predictor.n_jobs = n_jobs

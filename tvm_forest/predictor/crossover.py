@@ -3,16 +3,32 @@
 takes: two Predictors of a model, a number of rows; gives: predictions of one of them.
 
 The GPU pays from some number of rows on, below which the launches take longer than the walks:
-SilvanForge's authors put it at about 100. `tune` and the benchmarks tell it for a model.
+SilvanForge's authors put it at about 100. `measure` finds it for a model on the machine at hand.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import os
+import time
+from statistics import median
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import InputError
+from .. import archive
+from ..errors import DeviceError, InputError
+from ..forest import Forest
 from ..gpu_runtime import dlpack
+from ..late import import_late
+from ..probe_rows import typical_rows
+from ..target import REAL_GPUS, Target
+from .building import build, plan
 from .predictor import Predictor
+
+if TYPE_CHECKING:
+    from . import saving
+    from .saving import Source
+else:
+    saving = import_late("tvm_forest.predictor.saving")
 
 ROWS = 100
 """The number of rows that SilvanForge's authors name."""
@@ -23,12 +39,18 @@ METHODS = (
 )
 """What is asked of the predictor that the number of rows chooses."""
 
+MEASURED = tuple(1 << power for power in range(18))
+"""Numbers of rows at which both are timed, up to where every GPU is busy."""
+CALLS = 7
+"""That are timed of each; the first one besides them compiles and copies the model."""
+
 
 class Crossover:
     """Two predictors of a model, of which the number of rows chooses one.
 
     It has the methods `METHODS` of a Predictor, with their arguments. Rows that lie on a GPU stay
-    there. Margins of both have the same bits if both are exact.
+    there. Margins of both have the same bits if both are exact. `tvm_forest.build` makes one of a
+    model and two targets, such as `["llvm", "cuda"]`.
 
     Attributes:
         cpu: serves batches of fewer rows.
@@ -64,8 +86,84 @@ class Crossover:
             raise InputError(f"Crossover: argument 'rows': expected 0 or more, got {rows!r}")
         self.cpu, self.gpu, self.rows = cpu, gpu, rows
 
+    def measure(self) -> int:
+        """Time both on rows of the host, and let the GPU serve the batches that it is faster for.
+
+        Takes some tenths of a second; other work on the machine disturbs it.
+
+        Returns:
+            `rows`, from now on; twice the largest batch that was tried if the CPU is always faster.
+
+        Raises:
+            DeviceError: the GPU cannot be used.
+
+        Examples:
+            >>> both = tvm_forest.build(model, ["llvm", "cuda"])
+            >>> both.measure()  # doctest: +SKIP
+            256
+        """
+        drawn = typical_rows(self.cpu.forest, MEASURED[-1])
+        rows, ahead = 2 * MEASURED[-1], 0
+        for count in MEASURED:
+            batch = drawn[:count].copy()
+            faster = _time_calls(self.gpu, batch) < _time_calls(self.cpu, batch)
+            rows, ahead = (rows, 0) if not faster else (count if not ahead else rows, ahead + 1)
+            if ahead == 2:  # a single size may be chance
+                break
+        self.rows = rows if ahead else 2 * MEASURED[-1]
+        return self.rows
+
+    def save(self, file: str | os.PathLike[str] | BinaryIO) -> None:
+        """Write both predictors and the number of rows into one file for `Crossover.load`.
+
+        Raises:
+            InputError, UnsupportedModel: see `Predictor.save`.
+
+        Examples:
+            >>> tvm_forest.Crossover(predictor, on_gpu, rows=64).save("both.tvmf")
+            >>> tvm_forest.Crossover.load("both.tvmf").rows
+            64
+        """
+        saving.save(file, self._to_bytes)
+
+    def _to_bytes(self) -> bytes:
+        manifest = {"kind": saving.PAIR, "format": saving.FORMAT, "versions": saving.versions()}
+        manifest |= {"signature": self.cpu.signature, "rows": self.rows}
+        parts = {"cpu.tvmf": saving.to_bytes(self.cpu), "gpu.tvmf": saving.to_bytes(self.gpu)}
+        return archive.pack(archive.Archive(manifest, parts))
+
+    @classmethod
+    def load(cls, file: Source, *, recompile: bool = False) -> Crossover:
+        """Read what `save` wrote.
+
+        Args:
+            file, recompile: see `tvm_forest.load_predictor`.
+
+        Raises:
+            ModelFormatError, BuildError, InputError: see `tvm_forest.load_predictor`.
+
+        Examples:
+            >>> tvm_forest.Crossover(predictor, on_gpu).save("pair.tvmf")
+            >>> tvm_forest.Crossover.load("pair.tvmf").rows
+            100
+        """
+        data, where = saving.read(file, "Crossover.load: argument 'file'")
+        manifest, parts = archive.unpack(data, where)
+        saving.check_manifest(manifest, where, None, saving.PAIR)
+        with saving.refuse_unexpected(where):
+            cpu, gpu = (
+                saving.from_bytes(bytes(parts[name]), where, recompile=recompile)
+                for name in ("cpu.tvmf", "gpu.tvmf")
+            )
+            return cls(cpu, gpu, manifest["rows"])
+
     def choose(self, rows: Any) -> Predictor:
-        """Return the predictor that serves some rows."""
+        """Return the predictor that serves some rows.
+
+        Examples:
+            >>> tvm_forest.Crossover(predictor, on_gpu, rows=64).choose(rows[:63]) is predictor
+            True
+        """
         if dlpack.device_of(rows)[0] in dlpack.KINDS.values():
             return self.gpu
         shape = getattr(rows, "shape", None)
@@ -73,7 +171,7 @@ class Crossover:
         return self.gpu if count >= self.rows else self.cpu
 
     def __getattr__(self, name: str) -> Any:
-        if name not in METHODS:
+        if name not in METHODS:  # pickle asks for some as well
             raise AttributeError(f"'Crossover' has no attribute {name!r}")
 
         def method(rows: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,3 +184,34 @@ class Crossover:
 
     def __repr__(self) -> str:
         return f"<Crossover at {self.rows} rows: {self.cpu!r}, {self.gpu!r}>"
+
+
+def build_both(forest: Forest, targets: list[Target], exact: bool, n_jobs: int | None) -> Crossover:
+    """Build a model for a CPU and a GPU, and time both if the GPU is at hand.
+
+    Raises:
+        InputError: these are no two such targets.
+        ScheduleError, BuildError: see `tvm_forest.build`.
+    """
+    targets = sorted(targets, key=lambda target: target.on_gpu)
+    if [target.on_gpu for target in targets] != [False, True]:
+        what = f"expected one for a CPU and one for a GPU, got {[x.kind for x in targets]}"
+        raise InputError(f"build: argument 'target': {what}; give ['llvm', 'cuda']")
+    cpu, gpu = (build(plan(forest, None, target, exact=exact)) for target in targets)
+    cpu.n_jobs = n_jobs
+    both = Crossover(cpu, gpu)
+    if gpu.target.kind in REAL_GPUS:
+        with contextlib.suppress(DeviceError):
+            both.measure()
+    return both
+
+
+def _time_calls(predictor: Predictor, rows: Any) -> float:
+    """Return the seconds of a call, after one that is not timed."""
+    predictor.predict(rows)
+    seconds = []
+    for _ in range(CALLS):
+        begin = time.perf_counter()
+        predictor.predict(rows)
+        seconds.append(time.perf_counter() - begin)
+    return median(seconds)

@@ -86,7 +86,7 @@ def _describe(space: Space) -> Iterator[str]:
     for entry in fields(work.target):
         fact = getattr(work.target, entry.name)
         yield f"{entry.name} {sorted(fact) if isinstance(fact, frozenset) else fact}"
-    yield repr(work.machine)
+    yield work.machine.text
     yield repr((space.key, work.deepest, work.all_oblivious, forest.has_vectors, forest.n_trees))
     yield repr((forest.n_outputs, forest.n_features, forest.row_dtype, forest.sum_dtype))
     yield str(forest.threshold.dtype)

@@ -157,7 +157,7 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
         Examples:
             >>> predictor.save("model.tvmf")
         """
-        saving.save(self._present or self, file)
+        saving.save(file, lambda: saving.to_bytes(self._present or self))
 
     def __reduce__(self) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
         """Say how to pickle and copy a predictor."""

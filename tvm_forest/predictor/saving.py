@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -40,39 +40,51 @@ LOG = logging.getLogger(__name__)
 FORMAT = 3
 """A number that grows when an older version of the package would read a file wrongly."""
 
-KIND = "predictor"
-
+KIND, PAIR = "predictor", "crossover"
+_WROTE = {
+    KIND: "give what Predictor.save wrote, or read that of a Crossover by Crossover.load",
+    PAIR: "give what Crossover.save wrote, or read that of a Predictor by load_predictor",
+}
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 """Where a saved predictor is: under a path, at hand, or in what can be read."""
 
 
-def save(predictor: Predictor, file: str | os.PathLike[str] | BinaryIO) -> None:
-    """See `Predictor.save`."""
+def save(file: str | os.PathLike[str] | BinaryIO, make: Callable[[], bytes]) -> None:
+    """Write bytes into a file, whose place is looked at before they are made."""
     where = "save: argument 'file'"
     if hasattr(file, "write"):
-        file.write(to_bytes(predictor))
+        file.write(make())
         return
     path = archive.to_path(file, where)
     archive.check_place(path, where)
-    archive.write_file(path, to_bytes(predictor), where)
+    archive.write_file(path, make(), where)
 
 
 def load_predictor(
     file: Source, signature: str | None = None, recompile: bool = False
 ) -> Predictor:
     """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any."""
-    where = "load_predictor: argument 'file'"
+    data, where = read(file, "load_predictor: argument 'file'")
+    return from_bytes(data, where, signature, recompile)
+
+
+def read(file: Source, where: str) -> tuple[bytes, str]:
+    """Return the bytes of a file, and what errors name it.
+
+    Raises:
+        ModelFormatError, InputError: see `tvm_forest.load_predictor`.
+    """
     if isinstance(file, bytes | bytearray | memoryview):
-        return from_bytes(bytes(file), where, signature, recompile)
+        return bytes(file), where
     if hasattr(file, "read"):
         data = file.read()
         if not isinstance(data, bytes):
             raise InputError(f"{where}: it is open for text; open it with mode 'rb'")
-        return from_bytes(data, where, signature, recompile)
+        return data, where
     path = archive.to_path(file, where)
     where += f": {archive.shorten(str(path))}"
-    return from_bytes(archive.read_file(path, where), where, signature, recompile)
+    return archive.read_file(path, where), where
 
 
 def to_bytes(predictor: Predictor) -> bytes:
@@ -103,7 +115,7 @@ def to_bytes(predictor: Predictor) -> bytes:
     manifest = {
         "kind": KIND,
         "format": FORMAT,
-        "versions": _versions(),
+        "versions": versions(),
         "signature": predictor.signature,
         "row_width": predictor.forest.row_width,
         "n_jobs": predictor.n_jobs,
@@ -134,8 +146,8 @@ def from_bytes(
         ModelFormatError, BuildError: see `load_predictor`.
     """
     manifest, parts = archive.unpack(data, where)
-    _check_manifest(manifest, where, signature)
-    with _refuse_unexpected(where):
+    check_manifest(manifest, where, signature)
+    with refuse_unexpected(where):
         return _to_predictor(manifest, parts, recompile)
 
 
@@ -149,14 +161,14 @@ def read_saved(path: str) -> tuple[BuildRequest, dict[str, Any], str]:
     """
     where = f"read_saved: {archive.shorten(path)}"
     manifest, parts = archive.unpack(archive.read_file(Path(path), where), where)
-    _check_manifest(manifest, where, None)
-    with _refuse_unexpected(where):
+    check_manifest(manifest, where, None)
+    with refuse_unexpected(where):
         made_for, version = manifest["code"]["made_for"], manifest["versions"]["tvm_forest"]
         return _read_model(manifest, parts), made_for, version
 
 
 @contextlib.contextmanager
-def _refuse_unexpected(where: str) -> Iterator[None]:
+def refuse_unexpected(where: str) -> Iterator[None]:
     """Turn what goes wrong with the content of a whole file into an error that says so."""
     try:
         yield
@@ -169,9 +181,12 @@ def _refuse_unexpected(where: str) -> Iterator[None]:
         ) from None
 
 
-def _check_manifest(manifest: dict[str, Any], where: str, signature: str | None) -> None:
+def check_manifest(
+    manifest: dict[str, Any], where: str, signature: str | None, kind: str = KIND
+) -> None:
+    """Refuse a file of another kind, format or model."""
     for field, wanted, remedy in (
-        ("kind", KIND, "give what Predictor.save wrote"),
+        ("kind", kind, _WROTE[kind]),
         ("format", FORMAT, "read it with the version of tvm_forest that wrote it, or save anew"),
         ("signature", signature, "the model has changed since; build and save it again"),
     ):
@@ -212,7 +227,7 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bo
 
 def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -> Compiled | str:
     """Load all functions that can run here, or say why those that are needed first cannot."""
-    version, here = (x["tvm_forest"] for x in (manifest["versions"], _versions()))
+    version, here = (x["tvm_forest"] for x in (manifest["versions"], versions()))
     if version != here:
         return f"it is for tvm_forest {version!r}, and here is {here!r}"
     stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
@@ -247,6 +262,7 @@ def _load(
     return CodeOf(library, symbols)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return those of what writes files, by package."""
     package = sys.modules[__name__.partition(".")[0]]
     return {"tvm_forest": package.__version__, "numpy": np.__version__}

@@ -21,10 +21,9 @@ from typing import Any
 from ..errors import InputError, ScheduleError
 from ..forest import Forest
 from ..schedule_prims import Schedule
-from ..target import Target, cpu_name
+from ..target import REAL_GPUS, Target, cpu_name
 
 FORMAT = 2
-REAL_GPUS = ("cuda", "rocm", "opencl")
 NAMELESS = "a GPU"
 """The GPU of records that do not name theirs; it is not known where they hold."""
 

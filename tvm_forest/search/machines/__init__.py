@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...errors import InputError
+from ...process.locks import cached_property
 from ...target import Target, cpu_name
 from ...values import dataclass, replace
 
@@ -67,6 +68,11 @@ class Machine:
             "nanoseconds": {key: round(x, 4) for key, x in sorted(self.nanoseconds.items())},
         }
         return json.dumps(fields, indent=1) + "\n"
+
+    @cached_property
+    def text(self) -> str:
+        """What `to_json` returns, for digests."""
+        return self.to_json()
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Machine:

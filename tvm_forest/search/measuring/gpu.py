@@ -17,9 +17,8 @@ from ...errors import BuildError, DeviceError, InputError
 from ...forest import Array
 from ...laying_out.request import BuildRequest
 from ...schedule_prims import Schedule
-from ...target import Target
+from ...target import REAL_GPUS, Target
 from ...targets.backends import find_backend
-from ..records import REAL_GPUS
 from . import measure
 from .child import Child, Failure
 
