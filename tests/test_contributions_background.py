@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from math import factorial
 from typing import Any
@@ -104,6 +105,8 @@ def test_models_without_covers_are_explained_and_batches_change_no_bit() -> None
     for count in (0, 1, 3, 513):
         found = predictor.predict_contributions(rows[:count], n_jobs=1, background=background)
         assert np.array_equal(found, whole[:count])
+    again = pickle.loads(pickle.dumps(predictor))
+    assert np.array_equal(again.predict_contributions(rows, background=background), whole)
     other = predictor.predict_contributions(rows, background=rows[9:12])
     assert not np.array_equal(other, whole)
     np.testing.assert_allclose(other.sum(axis=1), predictor.predict_margin(rows), atol=1e-6)

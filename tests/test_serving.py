@@ -74,6 +74,7 @@ def test_server_and_models_describe_themselves(application: Any) -> None:
                 {"name": "predict_margin", "datatype": "FP32", "shape": [-1]},
                 {"name": "apply", "datatype": "FP32", "shape": [-1, 4]},
                 {"name": "predict_per_tree", "datatype": "FP32", "shape": [-1, 4]},
+                {"name": "predict_contributions", "datatype": "FP64", "shape": [-1, 4]},
             ],
             "parameters": {"columns": [{"name": x, "datatype": "FP32"} for x in "abc"]},
         }

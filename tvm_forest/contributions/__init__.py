@@ -185,7 +185,7 @@ class ContributionTables:
         return margin
 
     def share_out(self, values: Array) -> Array:
-        """Return what columns are worth, (..., F + 1), for what players are, (..., players + 1)."""
+        """Return (..., F + 1) of columns for (..., players + 1): each gets an equal part."""
         width = self.forest.given_width
         if self.players == [(at,) for at in range(width)]:
             return values
@@ -339,8 +339,7 @@ def contribution_arrays(tables: ContributionTables, name: str, looks_up: bool) -
 def find_players(forest: Forest) -> tuple[list[tuple[int, ...]], Array]:
     """Return what may be known of a row or not, and int64 (F,), what each column is made of.
 
-    A player is a column that users pass. Statistics of several columns of categories together are
-    one player to CatBoost, which shares out equally what it is worth.
+    These are columns of users, or all those of one statistic, as to CatBoost; see `share_out`.
     """
     encoder = forest.encoder
     made: list[tuple[int, ...]] = [(at,) for at in range(forest.row_width)]
@@ -358,15 +357,20 @@ def find_players(forest: Forest) -> tuple[list[tuple[int, ...]], Array]:
     return players, np.array(sources, np.int64)
 
 
-_REMEDY = "load the model from the library that trained it, with what it has not left out"
+def can_explain(forest: Forest) -> bool:
+    """Return whether a forest has SHAP values without a background."""
+    try:
+        _check_forest(forest, False)
+    except UnsupportedModel:
+        return False
+    return True
 
 
 def _check_forest(forest: Forest, has_background: bool) -> None:
-    """Refuse forests of which SHAP values cannot be computed; a background needs no covers.
+    """Refuse forests without SHAP values; a background needs no covers.
 
     Raises:
-        UnsupportedModel: no covers, or covers that contradict each other; linear leaves; a margin
-            that is no sum.
+        UnsupportedModel: no covers, or such that contradict each other; linear leaves; no sum.
     """
     where = f"contributions: the model '{forest.source}'"
     if forest.is_linear:
@@ -381,7 +385,8 @@ def _check_forest(forest: Forest, has_background: bool) -> None:
     if cover is None:
         raise UnsupportedModel(
             f"{where}: field 'cover': the source does not tell how many training rows reached each "
-            "node (sum_hessian, leaf_count, weighted_n_node_samples, leaf_weights); " + _REMEDY
+            "node (sum_hessian, leaf_count, weighted_n_node_samples, leaf_weights); "
+            "load the model from the library that trained it, or give a background"
         )
     inner = ~forest.is_leaf
     left, right = find_children(forest)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from ..contributions import can_explain
 from ..errors import InputError
 from ..forest import Array, Forest
+from ..predictor.contributions import shape_contributions
 from .refusals import Refused
 from .tensors import count_bytes, name_datatype
 
@@ -27,7 +29,8 @@ ROWS = "rows"
 SUMS = ("predict", "predict_proba", "predict_margin")
 """Methods of a Predictor that add up leaves."""
 
-OUTPUTS = (*SUMS, "apply", "predict_per_tree")
+EXPLAINED = "predict_contributions"
+OUTPUTS = (*SUMS, "apply", "predict_per_tree", EXPLAINED)
 """Methods of a Predictor, which are the names of outputs; the first is that of who names none."""
 
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
@@ -70,6 +73,9 @@ class Model:
                 (1, n_trees, width) if width > 1 else (1, n_trees), self.forest.sum_dtype
             ),
         }
+        if can_explain(self.forest):
+            none = np.zeros((1, self.forest.n_outputs, self.forest.given_width + 1))
+            self.outputs[EXPLAINED] = shape_contributions(self.forest, none)
         first, labels = self.outputs[OUTPUTS[0]], self.forest.labels
         if first.dtype == object and not all(isinstance(x, str) for x in labels or ()):
             raise InputError(
