@@ -119,10 +119,10 @@ studies: $(INSTALLED)  ## the experiments of the papers: docs/studies.md with it
 	$(BIN)/pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks/study.py all
 
-gpu-code: $(INSTALLED)  ## registers and memory of all kernels for GPUs, in docs/gpu_code.md; needs nvcc
+gpu-code: $(INSTALLED)  ## registers and memory of all kernels for GPUs, in benchmarks/results/gpu_code.md; needs nvcc
 	$(BIN)/python benchmarks/gpu_code.py
 
-gpu-cycles: $(INSTALLED)  ## what kernels take of a multiprocessor, in docs/gpu_cycles.md; needs nvcc and nvdisasm
+gpu-cycles: $(INSTALLED)  ## what kernels take of a multiprocessor, in benchmarks/results/gpu_cycles.md; needs nvcc and nvdisasm
 	$(BIN)/python benchmarks/gpu_cycles.py
 
 notebooks: $(INSTALLED)  ## run all notebooks, and keep what they print and draw

@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,8 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, COMMANDS, content=describe_commands()))
     for name, draw in load_pictures().items():
         files.append(File.generated(config, f"pictures/{name}.svg", content=draw().svg))
+    for name, plot in draw_studies().items():
+        files.append(File.generated(config, f"studies/{name}", content=plot))
     for path, (page, pictures) in load_notebooks().items():
         files.append(File.generated(config, path, content=page))
         for name, picture in pictures.items():
@@ -76,6 +80,14 @@ def load_pictures() -> dict[str, Any]:
     from site_pictures import PICTURES
 
     return PICTURES
+
+
+def draw_studies() -> dict[str, str]:
+    """Return the plots of the studies, by the names of their files."""
+    with tempfile.TemporaryDirectory() as folder:  # modules of benchmarks have names of tests
+        command = [sys.executable, "benchmarks/study.py", "--plots", folder]
+        subprocess.run(command, cwd=ROOT, check=True)
+        return {x.name: x.read_text(encoding="utf-8") for x in sorted(Path(folder).iterdir())}
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:

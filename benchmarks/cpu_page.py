@@ -22,8 +22,11 @@ import report
 from tvm_forest.target import cpu_vendor
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {"AuthenticAMD": ("cpu.md", True), "GenuineIntel": ("cpu_intel.md", False)}
-"""In docs, by vendor, and whether its figures are those of README.md."""
+PAGES = {
+    "AuthenticAMD": ("docs/cpu.md", True),
+    "GenuineIntel": ("benchmarks/results/cpu_intel.md", False),
+}
+"""By vendor, and whether its figures are those of README.md."""
 
 SHOWN = {
     "airline": ("airline, 100 trees of depth 8, 13 features", (1, 32, 4096)),
@@ -100,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="+", type=Path, help="results.json of one run or several")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="tables to write")
-    parser.add_argument("--page", help="another page of docs, such as cpu_avx2.md")
+    parser.add_argument("--page", help="another page, such as benchmarks/results/cpu_avx2.md")
     chosen = parser.parse_args()
     results = merged(chosen.results)
     page, is_shown = (chosen.page, False) if chosen.page else page_of(PAGES)
@@ -114,7 +117,7 @@ def main() -> None:
         tables["equal shapes"] = lambda: report.equal_shapes(results, 1)
         tables["means of equal shapes"] = lambda: report.shape_means(results, 1)
     only = chosen.only or tables
-    write(ROOT / "docs" / page, {name: tables[name]() for name in only})
+    write(ROOT / page, {name: tables[name]() for name in only})
     if is_shown and not chosen.only:
         write(ROOT / "README.md", {"few": few(results)})
 

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_code.py                  # or: make gpu-code; needs nvcc, and no GPU
 
-Writes docs/gpu_code.md. Ends with status 1 if a comparison would flush subnormal numbers.
+Writes results/gpu_code.md. Ends with status 1 if a comparison would flush subnormal numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tvm_forest.errors import ForestError
 from tvm_forest.gpu_runtime.cuda_compiler import OPTIONS, find_nvcc
 from tvm_forest.schedule_prims import recipes
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu_code.md"
+PAGE = Path(__file__).resolve().parent / "results" / "gpu_code.md"
 HEAD = """\
 # What kernels need of a GPU
 

@@ -53,7 +53,7 @@ from tvm_forest.schedule_prims import recipes
 from tvm_forest.targets import cuda
 from tvm_forest.targets.kernel_text import declare_at_launch
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu_cycles.md"
+PAGE = Path(__file__).resolve().parent / "results" / "gpu_cycles.md"
 NAMES = ("airline", "higgs", "year", "epsilon", "letters")
 BATCHES = (1, 32, 512, 4096, 65536, 1_000_000)
 TILES = (2, 4, 8)
@@ -471,7 +471,8 @@ the time at 1.755 GHz for 132 of them. Where leaves are added behind the walks, 
 their additions. Of `letters`, 60 rounds of 26 trees are counted.
 
 The tables are of 2026-11-23. Since then the default schedules are chosen by what an H200 took,
-which [gpu.md](gpu.md) shows beside nvForest; much of it is waiting, which is not counted here.
+which [gpu.md](../../docs/gpu.md) shows beside nvForest; much of it is waiting, which is not counted
+here.
 """
 ENDING = """\
 ## What was counted and not built

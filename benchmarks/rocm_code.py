@@ -2,7 +2,7 @@
 
     python benchmarks/rocm_code.py                 # needs ld.lld, or ziglang
 
-Writes docs/rocm_code.md.
+Writes results/rocm_code.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tvm_forest.errors import ForestError
 from tvm_forest.targets.rocm import DEFAULT_GPUS as GPUS
 
 NEEDS = (".vgpr_count", ".sgpr_count", ".group_segment_fixed_size")
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "rocm_code.md"
+PAGE = Path(__file__).resolve().parent / "results" / "rocm_code.md"
 HEAD = """\
 # What kernels need of a GPU of AMD
 

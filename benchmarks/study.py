@@ -6,12 +6,14 @@
     python benchmarks/study.py NAME --draw                       # tables and plot of old results
     python benchmarks/study.py NAME --more --models airline      # beside what other runs found
     python benchmarks/study.py --page
+    python benchmarks/study.py --plots FOLDER                    # those that the site shows
 
-A study is a file in `benchmarks/studies/`. It writes NAME.DEVICE.json and NAME.DEVICE.svg into
-docs/studies or `--out`, and prints its tables. For a GPU it reads what the folder of
-`make bench-gpu` has measured there. `--tiny` takes the smallest models and little time: it shows
-that a study runs, and its figures mean nothing. The page is made of all results that docs/studies
-holds; `all` measures every study, and writes the page if the results lie there.
+A study is a file in `benchmarks/studies/`. It writes NAME.DEVICE.json into docs/studies or `--out`,
+beside it a plot, NAME.DEVICE.svg, which the site draws anew, and prints its tables. For a GPU it
+reads what the folder of `make bench-gpu` has measured there. `--tiny` takes the smallest models and
+little time: it shows that a study runs, and its figures mean nothing. The page is made of all
+results that docs/studies holds; `all` measures every study, and writes the page if the results lie
+there.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
+import io
 import json
 import sys
 from pathlib import Path
@@ -69,8 +72,19 @@ def measure(study: Study, chosen: argparse.Namespace, words: list[str]) -> dict[
         results = joined(old, results)
     chosen.out.mkdir(parents=True, exist_ok=True)
     path = path_of(chosen.out, study.name, chosen.device, "json")
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    path.write_text(to_text(results), encoding="utf-8")
     return results
+
+
+def to_text(results: dict[str, Any]) -> str:
+    """Return JSON that has a line for each entry of each list."""
+    lines = []
+    for key, found in results.items():
+        said = json.dumps(found)
+        if isinstance(found, list) and found:
+            said = "[\n" + ",\n".join(json.dumps(x) for x in found) + "\n]"
+        lines.append(f"{json.dumps(key)}: {said}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -95,8 +109,8 @@ def read(folder: Path, name: str, device: str) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def draw(study: Study, results: dict[str, Any], path: Path) -> None:
-    """Draw the plot; equal results give an equal file."""
+def draw(study: Study, results: dict[str, Any]) -> str:
+    """Return the plot as SVG; equal results give an equal text."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -105,8 +119,19 @@ def draw(study: Study, results: dict[str, Any], path: Path) -> None:
     pyplot.rcParams |= {"svg.hashsalt": study.name, "svg.fonttype": "none", "font.size": 9}
     figure = pyplot.figure(figsize=study.size, layout="constrained")
     study.draw(results, figure)
-    figure.savefig(path, metadata={"Date": None})
+    written = io.StringIO()
+    figure.savefig(written, format="svg", metadata={"Date": None})
     pyplot.close(figure)
+    return written.getvalue()
+
+
+def draw_all(folder: Path) -> None:
+    """Write the plots of all results that docs/studies holds into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted(FOLDER.glob("*.json")):
+        name, device = path.stem.split(".")
+        plot = draw(studies.find(name), read(FOLDER, name, device) or {})
+        path_of(folder, name, device, "svg").write_text(plot, encoding="utf-8")
 
 
 def section(study: Study, folder: Path) -> str:
@@ -137,7 +162,8 @@ def read_options(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     about_page = "write docs/studies.md, or another file, and nothing else"
     parser.add_argument("--page", nargs="?", type=Path, const=PAGE, help=about_page)
-    if "--page" in words:
+    parser.add_argument("--plots", type=Path, help="draw all results into a folder")
+    if "--page" in words or "--plots" in words:
         return parser.parse_args(words)
     commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     for name in (*studies.NAMES, EVERY):
@@ -165,17 +191,20 @@ def run(words: list[str]) -> None:
     if results is None:
         raise SystemExit(f"study: no results of {study.name} in {chosen.out}")
     print(study.tables(results), flush=True)
-    draw(study, results, path_of(chosen.out, study.name, chosen.device, "svg"))
+    plot = path_of(chosen.out, study.name, chosen.device, "svg")
+    plot.write_text(draw(study, results), encoding="utf-8")
 
 
 def main() -> None:
     """Run the studies that are asked for, or write the page."""
     words = sys.argv[1:]
     chosen = read_options(words)
-    if not chosen.page:
+    if chosen.plots:
+        draw_all(chosen.plots)
+    elif not chosen.page:
         for name in studies.NAMES if chosen.name == EVERY else [chosen.name]:
             run([name, *words[1:]])
-    if chosen.page or (chosen.name == EVERY and chosen.out == FOLDER):
+    if chosen.page or (not chosen.plots and chosen.name == EVERY and chosen.out == FOLDER):
         (chosen.page or PAGE).write_text(page(), encoding="utf-8")
 
 

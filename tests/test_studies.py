@@ -67,11 +67,23 @@ def test_the_page_of_studies_is_what_their_results_say(tmp_path: Path) -> None:
     assert made == (DOCS / "studies.md").read_text(encoding="utf-8")
 
 
-def test_plots_of_studies_are_small_and_on_the_page() -> None:
-    plots = sorted((DOCS / "studies").glob("*.svg"))
-    text = (DOCS / "studies.md").read_text(encoding="utf-8")
-    assert [plot.name for plot in plots if f"(studies/{plot.name})" not in text] == []
-    assert [plot.name for plot in plots if plot.stat().st_size > LARGEST] == []
+def test_stored_results_have_a_line_for_each_entry() -> None:
+    for path in sorted((DOCS / "studies").iterdir()):
+        text = path.read_text(encoding="utf-8")
+        lists = [x for x in json.loads(text).values() if isinstance(x, list)]
+        assert len(text.splitlines()) <= 20 + sum(len(x) + 2 for x in lists), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_plots_of_stored_results_are_small_and_on_the_page(tmp_path: Path) -> None:
+    run("--plots", str(tmp_path))
+    plots = sorted(tmp_path.iterdir())
+    assert [x.stem for x in plots] == [x.stem for x in sorted((DOCS / "studies").iterdir())]
+    page = (DOCS / "studies.md").read_text(encoding="utf-8")
+    assert [plot.name for plot in plots if f"(studies/{plot.name})" not in page] == []
+    texts = [plot.read_text(encoding="utf-8") for plot in plots]
+    assert all(text.startswith("<?xml") and len(text) <= LARGEST for text in texts)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """From how many rows on a GPU is faster than the CPU (section 10.2 of SilvanForge).
 
-Without a GPU this is an estimate: kernels as docs/gpu_cycles.md has them, what the host does in a
-call as docs/gpu.md has it, and what driver and bus take is assumed. The CPU is measured.
+Without a GPU this is an estimate: kernels as results/gpu_cycles.md has them, what the host does in
+a call as docs/gpu.md has it, and what driver and bus take is assumed. The CPU is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from studies import ROOT, Results, Study, on_gpu
 from timing import time_in_turns
 
 MODELS = ("airline", "epsilon", "higgs", "year")
-"""Those of docs/gpu_cycles.md of which all trees were counted."""
+"""Those of results/gpu_cycles.md of which all trees were counted."""
 
 BATCHES = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 4096)
 ROUNDS, SECONDS = 60, 0.003
@@ -76,7 +76,7 @@ def calls_of(given: dict[str, Any]) -> list[dict[str, Any]]:
 
 def read_kernels() -> dict[str, dict[int, float]]:
     """Return by model and rows the microseconds of the default's kernel on an H100, counted."""
-    text = (ROOT / "docs" / "gpu_cycles.md").read_text(encoding="utf-8")
+    text = (ROOT / "benchmarks" / "results" / "gpu_cycles.md").read_text(encoding="utf-8")
     found: dict[str, dict[int, float]] = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         name, lines = part.split("\n", 1)[0], part.splitlines()
@@ -283,7 +283,8 @@ STUDY = Study(
     "Section 10.2 of SilvanForge expects a GPU to be faster than the CPU from close to 100 rows "
     "on, and suggests a parameter for it, which is `Crossover` here. The page of a GPU measures "
     "calls with rows of the host on both. Where there is no GPU, the GPU's part is estimated: "
-    "the kernel of the default schedule on an H100 by [counted cycles](gpu_cycles.md), 17 us for "
+    "the kernel of the default schedule on an H100 by [counted "
+    "cycles](../benchmarks/results/gpu_cycles.md), 17 us for "
     "the Python of a call (measured with a driver that does nothing), 10 us for driver, launch "
     "and copies (assumed; 5 to 20 are drawn), and rows at 25 GB/s.",
     measure,
