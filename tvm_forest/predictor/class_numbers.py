@@ -28,6 +28,7 @@ class ClassMethods:
     forest: Forest
     _present: Any
     _sums: Any
+    _predict_class_early: Any
 
     @property
     def n_features_in_(self) -> int:
@@ -63,6 +64,7 @@ class ClassMethods:
         n_jobs: int | None = None,
         iteration_range: tuple[int, int] | None = None,
         dtype: str = "int32",
+        early_exit: bool = False,
     ) -> Array:
         """Predict the number of the class of every row.
 
@@ -72,6 +74,8 @@ class ClassMethods:
         Args:
             rows, n_jobs, iteration_range: see `predict`.
             dtype: "int32" or, for up to 128 classes, "int8".
+            early_exit: whether rows stop as soon as their class is decided, see `predict_above`;
+                the class is the same. All rounds are asked.
 
         Returns:
             (R,), or (R, targets) where each target has a class.
@@ -99,6 +103,8 @@ class ClassMethods:
             raise InputError(
                 f"predict_class: argument 'dtype': class {last} does not fit '{dtype}'; use 'int32'"
             )
+        if early_exit and iteration_range is None:
+            return self._predict_class_early(rows, n_jobs).astype(dtype)
         margin, value = now._sums(rows, n_jobs, iteration_range)
         return choose_classes(now.forest, margin, value).astype(dtype)
 

@@ -26,6 +26,7 @@ from ..schedule_prims.batches import name_functions, select_schedule
 from ..threads import FEW_ROWS
 from .class_numbers import ClassMethods, to_probabilities
 from .contributions import ContributionMethods
+from .early import EarlyMethods
 from .few_rows.small_batches import MARGIN, VALUE, SmallBatches, squeeze
 from .functions import Functions
 from .live import LiveMethods
@@ -45,7 +46,7 @@ Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
 
 
-class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
+class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, LiveMethods):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
     Attributes:
