@@ -25,7 +25,7 @@ import models
 import tvm_forest
 from tvm_forest.predictor.early.answering import _predict
 from tvm_forest.predictor.early.deciding import Above, Best, Leader, can_lead, rises
-from tvm_forest.predictor.early.stages import Stages
+from tvm_forest.predictor.early.stretches import Stretches
 from tvm_forest.probe_rows import hard_rows
 
 NAMES = ("airline", "higgs", "abalone", "xgb_nan", "lgb_reg", "lgb_cat", "lgb_10", "hgb")
@@ -74,7 +74,7 @@ class Question:
     """A question to a model.
 
     Columns of its line: rows that have not walked all trees; trees that were not walked; time of a
-    row by the whole model; how many times as fast stages are, and the method as it is.
+    row by the whole model; how many times as fast stretches are, and the method as it is.
     """
 
     def __init__(self, name: str, ask: Callable[[], Any], right: Callable[[], Any]) -> None:
@@ -82,16 +82,16 @@ class Question:
         equal = [np.array_equal(a, b) for a, b in zip(_parts(ask()), _parts(right()), strict=True)]
         assert all(equal), f"{name}: wrong"
 
-    def measure(self, stages: Stages, rows: Any, decide: Any, pace: Any) -> str:
+    def measure(self, stretches: Stretches, rows: Any, decide: Any, pace: Any) -> str:
         """Return a line of the table."""
         counts = dict[int, int]()
 
-        def count(stage: int, places: Any, sums: Any) -> Any:
-            counts[stage] = len(places)
-            return decide(stage, places, sums)
+        def count(stretch: int, places: Any, sums: Any) -> Any:
+            counts[stretch] = len(places)
+            return decide(stretch, places, sums)
 
-        stages.run(rows, 1, count)
-        sizes = np.diff(stages.ends)
+        stretches.run(rows, 1, count)
+        sizes = np.diff(stretches.ends)
         walked = sum(counts.get(k + 1, 0) * size for k, size in enumerate(sizes))
         stopped = 1 - counts.get(len(sizes), 0) / len(rows)
         pace.take = lambda way, rows, call: call()  # its own measurements would change the way
@@ -129,17 +129,17 @@ class Model:
         values = np.asarray(self.predictor.predict_value(rows, n_jobs=1))
         return values.reshape(len(rows), -1)[:, self.output]
 
-    def compile_stages(self) -> Stages | None:
+    def compile_stretches(self) -> Stretches | None:
         """Ask for the first time."""
         begin = time.perf_counter()
         if rises(self.forest):
             self.predictor.predict_above(self.rows, 0.5, n_jobs=1)
         else:
             self.predictor.predict_class(self.rows, n_jobs=1, early_exit=True)
-        print(f"{self.name}: stages after {time.perf_counter() - begin:.1f} s", flush=True)
-        return self.now._early._stages
+        print(f"{self.name}: stretches after {time.perf_counter() - begin:.1f} s", flush=True)
+        return self.now._early._stretches
 
-    def ask_thresholds(self, stages: Stages) -> None:
+    def ask_thresholds(self, stretches: Stretches) -> None:
         """Print a line for each of some thresholds."""
         rows, every = self.rows, self.values(self.rows)
         wanted = {f"{q:.0%}": float(np.quantile(every, q)) for q in (0.5, 0.9, 0.99)}
@@ -157,9 +157,9 @@ class Model:
             own = slice(self.output, self.output + 1)
             decider = self.now._early._find_above(threshold, own)
             decide = decider.decide(np.empty((len(rows), 1), bool))
-            print(question.measure(stages, rows, decide, decider.pace), flush=True)
+            print(question.measure(stretches, rows, decide, decider.pace), flush=True)
 
-    def ask_classes(self, stages: Stages) -> None:
+    def ask_classes(self, stretches: Stretches) -> None:
         """Print a line about classes."""
 
         def ask(early: bool = True) -> Any:
@@ -168,9 +168,9 @@ class Model:
         question = Question(f"| {self.name} | class", ask, lambda: ask(early=False))
         leader = self.now._early._leader
         decide = leader.decide(np.empty(len(self.rows), np.int64))
-        print(question.measure(stages, self.rows, decide, leader.pace), flush=True)
+        print(question.measure(stretches, self.rows, decide, leader.pace), flush=True)
 
-    def ask_best(self, stages: Stages) -> None:
+    def ask_best(self, stretches: Stretches) -> None:
         """Print a line about the best rows."""
         rows = self.rows[:CANDIDATES]
 
@@ -183,22 +183,25 @@ class Model:
             return self.predictor.top_k(rows, BEST, 1, self.output)
 
         question = Question(f"| {self.name} | best {BEST} of {CANDIDATES}", ask, sort)
-        decide, pace = Best(stages, BEST, self.output).decide, self.now._early._paces[self.output]
-        print(question.measure(stages, rows, decide, pace), flush=True)
+        decide, pace = (
+            Best(stretches, BEST, self.output).decide,
+            self.now._early._paces[self.output],
+        )
+        print(question.measure(stretches, rows, decide, pace), flush=True)
 
 
 def ask_model(name: str, folder: Path) -> None:
     """Print the lines of a model."""
     model = Model(name, folder)
-    stages = model.compile_stages()
-    if stages is None:
-        print(f"| {name} | has no stages |")
+    stretches = model.compile_stretches()
+    if stretches is None:
+        print(f"| {name} | has no stretches |")
         return
     if rises(model.forest):
-        model.ask_thresholds(stages)
-        model.ask_best(stages)
+        model.ask_thresholds(stretches)
+        model.ask_best(stretches)
     if can_lead(model.forest):
-        model.ask_classes(stages)
+        model.ask_classes(stretches)
 
 
 def check_model(name: str, folder: Path, answers: int) -> None:
@@ -209,21 +212,21 @@ def check_model(name: str, folder: Path, answers: int) -> None:
     hard = hard_rows(forest, ROWS, seed=3)
     hard = np.clip(np.nan_to_num(hard, nan=0.5), -1e30, 1e30) if forest.refuses else hard
     rows = np.concatenate([rows, hard]).astype(forest.row_dtype)
-    now._early._stages = stages = Stages(now)
+    now._early._stretches = stretches = Stretches(now)
     margins, values = _predict(now, rows, None)
     rng, seen, wrong, stopped, ties = np.random.default_rng(5), 0, 0, 0, 0
     while seen < answers:
         own = rng.choice(values.ravel())
         threshold = rng.choice([own, np.nextafter(own, own.dtype.type(-np.inf)), float(own)])
         found = np.empty(values.shape, bool)
-        left = stages.run(rows, None, Above(stages, threshold).decide(found))
+        left = stretches.run(rows, None, Above(stretches, threshold).decide(found))
         found[left] = values[left] > threshold
         wrong += int(np.sum(found != (values > threshold)))
         ties += int(np.sum(values == threshold))
         seen, stopped = seen + len(rows), stopped + len(rows) - len(left)
         if can_lead(forest):
             classes, right = np.empty(len(rows), np.int64), predictor.predict_class(rows)
-            left = stages.run(rows, None, Leader(stages).decide(classes))
+            left = stretches.run(rows, None, Leader(stretches).decide(classes))
             classes[left] = right[left]
             wrong += int(np.sum(classes != right))
             seen += len(rows)

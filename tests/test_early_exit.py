@@ -25,14 +25,14 @@ from tvm_forest.predictor.compiling import compile_or_load
 from tvm_forest.predictor.early import pace
 from tvm_forest.predictor.early.bounds import Bounds, find_step
 from tvm_forest.predictor.early.deciding import Above, Best, Leader, can_lead, rises
-from tvm_forest.predictor.early.stages import Stages
+from tvm_forest.predictor.early.stretches import Stretches
 from tvm_forest.predictor.functions import Functions
 from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import RESUMED
 from tvm_forest.target import parse_target
 
 answering = importlib.import_module("tvm_forest.predictor.early.answering")
-stages_module = importlib.import_module("tvm_forest.predictor.early.stages")
+stretches_module = importlib.import_module("tvm_forest.predictor.early.stretches")
 
 pytestmark = pytest.mark.usefixtures("kept_code")
 
@@ -48,7 +48,7 @@ def _small_models_too(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(answering, "LEAST_ROWS", 1)
     monkeypatch.setattr(answering, "PROBED_ROWS", 100)  # so that both ways have their turn
     monkeypatch.setattr(answering, "MANY_ROWS", 150)
-    monkeypatch.setattr(stages_module, "STAGES", 3)
+    monkeypatch.setattr(stretches_module, "STRETCHES", 3)
     return iter([None])
 
 
@@ -72,7 +72,7 @@ def check_all(model: Any, rows: Any, schedule: Any = simple) -> int:
             right = values > threshold
         found = predictor.predict_above(rows, threshold).reshape(right.shape)
         assert np.array_equal(found, right), threshold
-        stopped += check_stages(predictor, rows, threshold, right)
+        stopped += check_stretches(predictor, rows, threshold, right)
     last = values.shape[1] - 1
     for k in (0, 1, 5, len(rows) + 1):
         order = np.argsort(-values[:, last], kind="stable")[:k]
@@ -86,20 +86,20 @@ def check_all(model: Any, rows: Any, schedule: Any = simple) -> int:
     return stopped
 
 
-def check_stages(predictor: Any, rows: Any, threshold: Any, right: Any) -> bool:
-    """Look at what stages alone decide; return whether rows have stopped before the last tree."""
-    stages = predictor._present._early._stages
-    if stages is None or not rises(predictor.forest) or not stages.bounds.are_finite:
+def check_stretches(predictor: Any, rows: Any, threshold: Any, right: Any) -> bool:
+    """Look at what stretches alone decide; return whether rows have stopped before the last tree."""
+    stretches = predictor._present._early._stretches
+    if stretches is None or not rises(predictor.forest) or not stretches.bounds.are_finite:
         return False
-    decide = Above(stages, threshold).decide(found := np.empty(right.shape, bool))
+    decide = Above(stretches, threshold).decide(found := np.empty(right.shape, bool))
     counts = []
 
-    def count(stage: int, places: Any, sums: Any) -> Any:
+    def count(stretch: int, places: Any, sums: Any) -> Any:
         counts.append(len(places))
-        return decide(stage, places, sums)
+        return decide(stretch, places, sums)
 
     array = np.ascontiguousarray(rows, predictor.forest.row_dtype)
-    left = stages.run(array, 1, count)
+    left = stretches.run(array, 1, count)
     decided = np.setdiff1d(np.arange(len(rows)), left)
     assert np.array_equal(found[decided], right[decided]), threshold
     return counts[-1] < len(rows)
@@ -146,10 +146,10 @@ def test_sums_go_on_from_what_their_results_hold(schedule: str, kind: str) -> No
     predictor = tvm_forest.build(forest, schedule=SCHEDULES[schedule])
     rows = np.nan_to_num(hard_rows(predictor.forest, 130, seed=1), nan=0.5, posinf=9, neginf=-9)
     rows = rows.astype(predictor.forest.row_dtype)
-    stages, seen = Stages(predictor), dict[int, Any]()
+    stretches, seen = Stretches(predictor), dict[int, Any]()
     for n_rows in (1, 7, 130):
-        stages.run(rows[:n_rows], 1, lambda stage, _, sums: seen.update({stage: sums}))
-        margin = finish_sums(predictor.forest, seen[len(stages.ends) - 1])
+        stretches.run(rows[:n_rows], 1, lambda stretch, _, sums: seen.update({stretch: sums}))
+        margin = finish_sums(predictor.forest, seen[len(stretches.ends) - 1])
         right = predictor.predict_margin(rows[:n_rows]).reshape(margin.shape)
         assert margin.tobytes() == right.tobytes()
 
@@ -263,37 +263,37 @@ def test_forests_stop_once_their_vote_is_clear(kind: Any) -> None:
     values = values_of(predictor, rows)
     above = predictor.predict_above(rows, 0.9, output=2)
     assert np.array_equal(above, values[:, 2] > 0.9)
-    stages = predictor._present._early._stages
+    stretches = predictor._present._early._stretches
     counts = []
-    decide = Above(stages, 0.9, slice(2, 3)).decide(np.empty((400, 1), bool))
+    decide = Above(stretches, 0.9, slice(2, 3)).decide(np.empty((400, 1), bool))
 
-    def count(stage: int, places: Any, sums: Any) -> Any:
+    def count(stretch: int, places: Any, sums: Any) -> Any:
         counts.append(len(places))
-        return decide(stage, places, sums)
+        return decide(stretch, places, sums)
 
-    stages.run(rows, None, count)
+    stretches.run(rows, None, count)
     assert counts[1] < 200  # most rows are not of the rare class, as a quarter of the trees tells
     assert np.array_equal(trained.predict(rows), predictor.predict_class(rows, early_exit=True))
-    leader = Leader(stages).decide(found := np.empty(400, np.int64))
-    left = stages.run(rows, None, leader)
+    leader = Leader(stretches).decide(found := np.empty(400, np.int64))
+    left = stretches.run(rows, None, leader)
     assert len(left) < 200
     decided = np.setdiff1d(np.arange(400), left)
     assert np.array_equal(found[decided], trained.predict(rows)[decided])
 
 
-def test_bounds_hold_for_every_sum_and_stage() -> None:
+def test_bounds_hold_for_every_sum_and_stretch() -> None:
     forest = drawn_forest(24, 4, seed=5, base=(0.5, -0.5))
     bounds, ends = Bounds(forest, [0, 3, 6, 12]), [0, 3, 6, 12]
     leaves = forest.predict_reference(hard_rows(forest, 400, seed=6), "per_tree")
     leaves = leaves.reshape(400, 12, 2).astype(np.float64)
-    for stage, end in enumerate(ends):
+    for stretch, end in enumerate(ends):
         rest, before = leaves[:, end:].sum(axis=1), leaves[:, :end].sum(axis=1) + [0.5, -0.5]
-        assert np.all(rest >= bounds.lower[stage] - bounds.slack)
-        assert np.all(rest <= bounds.upper[stage] + bounds.slack)
-        assert np.all(before >= bounds.first[stage] - bounds.slack)
-        assert np.all(before <= bounds.last[stage] + bounds.slack)
+        assert np.all(rest >= bounds.lower[stretch] - bounds.slack)
+        assert np.all(rest <= bounds.upper[stretch] + bounds.slack)
+        assert np.all(before >= bounds.first[stretch] - bounds.slack)
+        assert np.all(before <= bounds.last[stretch] + bounds.slack)
         gains = rest[:, 0] - rest[:, 1]
-        assert np.all(gains >= bounds.least_lead[stage, 0, 1] - bounds.slack.sum())
+        assert np.all(gains >= bounds.least_lead[stretch, 0, 1] - bounds.slack.sum())
     assert np.all(bounds.lower[-1] == 0) and np.all(bounds.upper[-1] == 0)
 
 
@@ -321,7 +321,7 @@ def test_models_that_cannot_stop_answer_whole(fields: dict[str, Any]) -> None:
     values = values_of(predictor, rows)
     found = predictor.predict_above(rows, values[3, 0]).reshape(values.shape)
     assert np.array_equal(found, values > values[3, 0])
-    assert predictor._present._early._stages is None
+    assert predictor._present._early._stretches is None
 
 
 def test_leaves_beyond_all_floats_answer_whole() -> None:
@@ -341,10 +341,10 @@ def test_schedules_that_add_in_another_order_answer_whole() -> None:
     rows = hard_rows(forest, 130, seed=1)
     values = predictor.predict_value(rows)
     assert np.array_equal(predictor.predict_above(rows, values[7]), values > values[7])
-    assert predictor._present._early._stages is None
+    assert predictor._present._early._stretches is None
 
 
-def test_a_new_model_has_stages_of_its_own() -> None:
+def test_a_new_model_has_stretches_of_its_own() -> None:
     first, second = (drawn_forest(20, 4, seed=k) for k in (1, 2))
     predictor = tvm_forest.build(first, schedule=simple)
     rows = hard_rows(first, 130, seed=1)
@@ -409,8 +409,8 @@ def test_a_row_that_is_decided_has_no_say_in_rows_that_are_not() -> None:
     predictor = tvm_forest.build(forest, schedule=simple)
     rows = hard_rows(forest, 256, seed=3)
     values = predictor.predict_value(rows)
-    stages = Stages(predictor)
-    left = stages.run(rows, 1, Best(stages, 5, 0).decide)
+    stretches = Stretches(predictor)
+    left = stretches.run(rows, 1, Best(stretches, 5, 0).decide)
     best = np.argsort(-values, kind="stable")[:5]
     assert np.isin(best, left).all()
     assert len(left) < 20

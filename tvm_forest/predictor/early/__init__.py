@@ -2,9 +2,9 @@
 
 takes: Predictor, rows; gives: what follows from the predictions of the whole model, always.
 
-Rows go through the trees stage by stage (`stages.py`) and stop where bounds of the trees to come
-(`bounds.py`) decide (`deciding.py`). Where they cannot stop, or where that does not pay, the whole
-model answers.
+Rows go through the trees stretch by stretch (`stretches.py`) and stop where bounds of the trees to
+come (`bounds.py`) decide (`deciding.py`). Where they cannot stop, or where that does not pay, the
+whole model answers.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ from ...inputs import to_blocks
 from ...process.locks import make_lock
 from .deciding import EVERY, Above, Best, Leader, can_lead, rises
 from .pace import EARLY, Pace
-from .stages import Stages
+from .stretches import Stretches
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
 
 LEAST_ROWS = 64
-"""Rows of a call from which stages are tried, for each of them is a call."""
+"""Rows of a call from which stretches are tried, for each of them is a call."""
 
 LEAST_STEPS = 1000
 """Hops and leaves of a row from which they are tried: less takes a fraction of a microsecond."""
@@ -41,11 +41,11 @@ class Answering:
     """What is known of a model for early answers. A Predictor owns one, and hands itself over."""
 
     def __init__(self) -> None:
-        self._stages: Stages | None = None
+        self._stretches: Stretches | None = None
         self._leader: Leader | None = None
         self._above = OrderedDict[Any, Above]()
         self._paces = dict[int, Pace]()  # of `best`, by output
-        self._lock = make_lock()  # held while stages are compiled and thresholds looked for
+        self._lock = make_lock()  # held while stretches are compiled and thresholds looked for
 
     def above(
         self, whole: Predictor, rows: Any, threshold: Any, outputs: slice, n_jobs: int | None
@@ -76,7 +76,7 @@ class Answering:
         if read is None:
             return answer(whole._sums(rows, n_jobs, None))
         with self._lock:
-            leader = self._leader = self._leader or Leader(self._get_stages())
+            leader = self._leader = self._leader or Leader(self._get_stretches())
         return self._answer(whole, read, n_jobs, leader, answer, np.empty(len(read), np.int64))
 
     def best(self, whole: Predictor, rows: Any, k: int, output: int, n_jobs: int | None) -> Sums:
@@ -90,13 +90,13 @@ class Answering:
         read = self._read(whole, rows, rises(whole.forest) and k > 0)
         if read is None or k >= len(read):
             return sort(whole._sums(rows, n_jobs, None))
-        stages, found = self._get_stages(), list[Sums]()
+        stretches, found = self._get_stretches(), list[Sums]()
 
         def at_once() -> None:
             found.append(sort(_predict(whole, read, n_jobs)))
 
         def early() -> None:
-            left = stages.run(read, n_jobs, Best(stages, k, output).decide)
+            left = stretches.run(read, n_jobs, Best(stretches, k, output).decide)
             order, values = sort(_predict(whole, read[left], n_jobs))
             found.append((left[order], values))
 
@@ -113,12 +113,12 @@ class Answering:
         if not isinstance(read, np.ndarray) or len(read) < LEAST_ROWS:
             return None
         with self._lock:
-            self._stages = self._stages or Stages(whole)
-        return read if self._stages.bounds.are_finite else None
+            self._stretches = self._stretches or Stretches(whole)
+        return read if self._stretches.bounds.are_finite else None
 
-    def _get_stages(self) -> Stages:
-        assert self._stages is not None, "rows may stop"
-        return self._stages
+    def _get_stretches(self) -> Stretches:
+        assert self._stretches is not None, "rows may stop"
+        return self._stretches
 
     def _find_above(self, threshold: Any, outputs: slice) -> Above:
         """Return what decides about a threshold, made if it is not kept."""
@@ -126,7 +126,7 @@ class Answering:
         key = (np.asarray(threshold).tobytes(), np.shape(threshold), kind, outputs.start)
         with self._lock:
             decider = self._above.pop(key, None)
-            decider = decider or Above(self._get_stages(), threshold, outputs)
+            decider = decider or Above(self._get_stretches(), threshold, outputs)
             self._above[key] = decider
             while len(self._above) > MAX_THRESHOLDS:
                 self._above.popitem(last=False)
@@ -142,13 +142,13 @@ class Answering:
         found: Array,
     ) -> Array:
         """Write the answers for rows, a part at a time, early or by the whole model."""
-        stages, begin, pace = self._get_stages(), 0, decider.pace
+        stretches, begin, pace = self._get_stretches(), 0, decider.pace
         while begin < len(rows):
             end = begin + (MANY_ROWS if pace.is_known else PROBED_ROWS)
             part, answers, way = rows[begin:end], found[begin:end], pace.choose()
 
             def early(part: Array = part, answers: Array = answers) -> None:
-                left = stages.run(part, n_jobs, decider.decide(answers))
+                left = stretches.run(part, n_jobs, decider.decide(answers))
                 if len(left):
                     answers[left] = answer(_predict(whole, part[left], n_jobs))
 

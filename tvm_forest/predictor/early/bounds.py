@@ -3,7 +3,7 @@
 takes: Forest in canonical form, the rounds at which rows may stop; gives: Bounds.
 
     round             0 1 2 3 | 4 5 6 7 | 8 9 10 11
-    stage           0         1         2           3
+    stretch           0         1         2           3
     lower[1]                    the least leaves of the trees from round 4 on, added up
     least_lead[1][a, b]         what output a gains on b from round 4 on, at least
 
@@ -31,9 +31,9 @@ class Bounds:
     """Bounds of what is still to come.
 
     Attributes:
-        lower, upper: float64 (S + 1, C), what the trees behind each stage add, at least and at
-            most; S stages, of which number 0 is before the first tree.
-        first, last: float64 (S + 1, C), what sums can be behind each stage, at least and at most.
+        lower, upper: float64 (S + 1, C), what the trees behind each stretch add, at least and at
+            most; S stretches, of which number 0 is before the first tree.
+        first, last: float64 (S + 1, C), what sums can be behind each stretch, at least and at most.
         slack: float64 (C,), more than the rounding of a sum and of these bounds together.
         largest: float64 (C,), more than the absolute value of any partial sum.
     """
@@ -43,7 +43,7 @@ class Bounds:
 
         Args:
             forest: in canonical form; the trees of a class are added up.
-            ends: the round behind each stage, from 0 on to the number of rounds.
+            ends: the round behind each stretch, from 0 on to the number of rounds.
         """
         self.forest, self._ends = forest, ends
         least, most = self._reduce(forest.leaf_value), -self._reduce(-forest.leaf_value)
@@ -78,7 +78,7 @@ class Bounds:
         return least.reshape(-1, self.forest.n_outputs)
 
     def _tails(self, of_rounds: Array) -> Array:
-        """Return the sums of what comes behind each stage."""
+        """Return the sums of what comes behind each stretch."""
         tails = np.zeros((len(of_rounds) + 1, of_rounds.shape[1]))
         tails[:-1] = np.cumsum(of_rounds[::-1], axis=0)[::-1]
         return tails[self._ends]

@@ -1,6 +1,6 @@
 """What decides rows before they have walked all trees: a threshold, the lead of a class, a rank.
 
-takes: Stages, a threshold or a number of rows; gives: answers, of which undecided rows have none.
+takes: Stretches, a threshold or a number of rows; gives: answers of the rows that are decided.
 
 A threshold of values is one of sums, for links are monotone: `find_step` looks for it once. Powers
 of numpy and of compiled code may differ by their last bits, so rows whose values are as near to a
@@ -17,7 +17,7 @@ from ...forest import Array, Forest
 from ...forest.reference import finish_sums
 from .bounds import ROUNDINGS, find_step
 from .pace import Pace
-from .stages import Decide, Stages
+from .stretches import Decide, Stretches
 
 EXACT_LINKS = ("identity", "clamp", "signed_square", "step")
 """Links that rise and that every machine computes alike."""
@@ -61,18 +61,18 @@ class Above:
     """Decides whether values are above a threshold.
 
     Attributes:
-        yes, no: (S + 1, C'), sums from which on, and up to which, all is decided behind a stage.
+        yes, no: (S + 1, C'), sums from which on, and up to which, all is decided behind a stretch.
     """
 
-    def __init__(self, stages: Stages, threshold: Any, outputs: slice = EVERY) -> None:
+    def __init__(self, stretches: Stretches, threshold: Any, outputs: slice = EVERY) -> None:
         """Find the thresholds of sums.
 
         Args:
-            stages: of a model whose values rise.
+            stretches: of a model whose values rise.
             threshold: a number, or one for each output.
             outputs: those that are asked for, C'.
         """
-        forest, bounds = stages.forest, stages.bounds
+        forest, bounds = stretches.forest, stretches.bounds
         dtype, largest = forest.sum_dtype, bounds.largest + bounds.slack
 
         def surely(sums: Array) -> Array:
@@ -83,7 +83,7 @@ class Above:
             values = values_of_sums(forest, sums)
             return np.asarray(values + _doubt(forest, values) > threshold)
 
-        self.pace, last = Pace(), len(stages.ends) - 1
+        self.pace, last = Pace(), len(stretches.ends) - 1
         from_sum, to_sum = find_step(surely, largest, dtype)[1], find_step(maybe, largest, dtype)[0]
         yes = from_sum - bounds.lower + bounds.slack
         no = to_sum - bounds.upper - bounds.slack
@@ -97,13 +97,13 @@ class Above:
     def decide(self, found: Array) -> Decide:
         """Return what writes whether rows are above, bool (R, C'), where it is decided."""
 
-        def write(stage: int, places: Array, sums: Array) -> Array | None:
-            if not self._reachable[stage]:
+        def write(stretch: int, places: Array, sums: Array) -> Array | None:
+            if not self._reachable[stretch]:
                 return None
             asked = sums[:, self._outputs]
-            above = asked >= self.yes[stage]
+            above = asked >= self.yes[stretch]
             found[places] = above
-            undecided: Array = ~(above | (asked <= self.no[stage])).all(axis=1)
+            undecided: Array = ~(above | (asked <= self.no[stretch])).all(axis=1)
             return undecided
 
         return write
@@ -112,9 +112,9 @@ class Above:
 class Leader:
     """Decides which class has the largest margin, or the largest probability."""
 
-    def __init__(self, stages: Stages) -> None:
+    def __init__(self, stretches: Stretches) -> None:
         """Compute by how much a class has to lead."""
-        forest, bounds = stages.forest, stages.bounds
+        forest, bounds = stretches.forest, stretches.bounds
         trees = forest.trees_of_class[0] if forest.aggregate == "average" else 1
         factor = forest.sum_scale / max(1, trees)  # from sums to margins
         offset = np.zeros_like(bounds.slack) if forest.base_first else forest.base_score / factor
@@ -129,9 +129,9 @@ class Leader:
     def decide(self, found: Array) -> Decide:
         """Return what writes the numbers of classes, int64 (R,), where they are decided."""
 
-        def write(stage: int, places: Array, sums: Array) -> Array:
+        def write(stretch: int, places: Array, sums: Array) -> Array:
             every, top = np.arange(len(sums)), sums.argmax(axis=1)
-            lead = sums[every, top][:, None] - sums.astype(np.float64) + self._leads[stage][top]
+            lead = sums[every, top][:, None] - sums.astype(np.float64) + self._leads[stretch][top]
             lead[every, top] = np.inf
             found[places] = top
             undecided: Array = ~(lead.min(axis=1) > self._clear)
@@ -143,28 +143,28 @@ class Leader:
 class Best:
     """Decides which rows are not among the k with the largest values of an output."""
 
-    def __init__(self, stages: Stages, k: int, output: int) -> None:
-        self._stages, self._k, self._output = stages, k, output
+    def __init__(self, stretches: Stretches, k: int, output: int) -> None:
+        self._stretches, self._k, self._output = stretches, k, output
 
-    def decide(self, stage: int, places: Array, sums: Array) -> Array:
+    def decide(self, stretch: int, places: Array, sums: Array) -> Array:
         """Return which rows may be among them, bool (R,)."""
-        bounds, own, last = self._stages.bounds, self._output, len(sums) - self._k
+        bounds, own, last = self._stretches.bounds, self._output, len(sums) - self._k
         left = np.ones(len(sums), bool)
         if last <= 0:
             return left
         score, slack = sums[:, own].astype(np.float64), bounds.slack[own]
-        least = np.partition(score, last)[last] + bounds.lower[stage, own] - slack
-        most = score + (bounds.upper[stage, own] + slack)
+        least = np.partition(score, last)[last] + bounds.lower[stretch, own] - slack
+        most = score + (bounds.upper[stretch, own] + slack)
         below = np.flatnonzero(most < least)
         if len(below):  # by sums; two sums may have one value
             values = self._values(np.append(most[below], least))
-            doubt = _doubt(self._stages.forest, values)
+            doubt = _doubt(self._stretches.forest, values)
             left[below] = values[:-1] + doubt[:-1] >= values[-1] - doubt[-1]
         return left
 
     def _values(self, sums: Array) -> Array:
         """Return the values (R,) of sums (R,) of the output."""
-        forest = self._stages.forest
+        forest = self._stretches.forest
         table = np.zeros((len(sums), forest.n_outputs), forest.sum_dtype)
         table[:, self._output] = sums
         return values_of_sums(forest, table)[:, self._output]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 EARLY, WHOLE = 0, 1
-"""The ways: stage by stage, or the whole model at once. Both give the same answers."""
+"""The ways: stretch by stretch, or the whole model at once. Both give the same answers."""
 
 PATIENCE = 64
 """Calls after which the other way is tried again, for other rows may have come."""

@@ -1,4 +1,4 @@
-"""Sums that grow stage by stage, for the rows that are not decided yet.
+"""Sums that grow stretch by stretch, for the rows that are not decided yet.
 
 takes: a Predictor, rows, what decides; gives: the rows that nothing has decided.
 
@@ -6,8 +6,8 @@ takes: a Predictor, rows, what decides; gives: the rows that nothing has decided
     rows 0 2 3 6 7          trees 25 to 49: 0 and 7 are decided
     rows 2 3 6              ...
 
-Each stage is a compiled function of its trees, which goes on from the sums that it finds. So a sum
-has the bits that it has in the whole model after as many trees.
+Each stretch is a compiled function of its trees, which goes on from the sums that it finds. So a
+sum has the bits that it has in the whole model after as many trees.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
     from .. import building
     from ..predictor import Predictor
 else:
-    building = import_late("tvm_forest.predictor.building")  # which imports who has stages
+    building = import_late("tvm_forest.predictor.building")  # which imports who has stretches
 
-STAGES = 8
-"""Into how many stages of equally many rounds a model is cut."""
+STRETCHES = 8
+"""Into how many stretches of equally many rounds a model is cut."""
 
 WORTH_A_COPY = 8
 """Rows are copied together where one in so many is decided."""
 
 Decide = Callable[[int, Array, Array], Array | None]
-"""From a stage, the places of rows and their sums to which rows are still undecided, bool (R,);
-None where the stage can decide none."""
+"""From a stretch, the places of rows and their sums to which rows are still undecided, bool (R,);
+None where the stretch can decide none."""
 
 
-class Stages:
-    """The stages of a model.
+class Stretches:
+    """The stretches of a model.
 
     Attributes:
         forest: the model in canonical form.
-        ends: the round behind each stage, from 0 on.
+        ends: the round behind each stretch, from 0 on.
         bounds: of what comes behind each.
     """
 
@@ -63,7 +63,7 @@ class Stages:
         """Compile the functions, or find them in the cache."""
         self.forest = forest = whole.forest
         rounds = forest.n_trees // forest.round_size
-        self.ends = sorted({rounds * k // STAGES for k in range(STAGES + 1)})
+        self.ends = sorted({rounds * k // STRETCHES for k in range(STRETCHES + 1)})
         self.bounds = Bounds(forest, self.ends)
         self._functions = list[Functions]()
         for begin, end in pairwise(self.ends):
@@ -77,21 +77,21 @@ class Stages:
         Args:
             rows: (R, row_width), as `to_rows` gives them.
             n_jobs: see `Predictor.predict`.
-            decide: is asked behind each stage, also for rows about which it has decided.
+            decide: is asked behind each stretch, also for rows about which it has decided.
 
         Returns:
-            The places of rows that are undecided behind the last stage.
+            The places of rows that are undecided behind the last stretch.
         """
         sums = np.empty((len(rows), self.forest.n_outputs), self.forest.sum_dtype)
         sums[...] = start_of_sums(self.forest)
         places = np.arange(len(rows))
-        for stage, functions in enumerate(self._functions, 1):
+        for stretch, functions in enumerate(self._functions, 1):
             functions.write_sums(rows, [sums], n_jobs)
-            undecided = decide(stage, places, sums)
+            undecided = decide(stretch, places, sums)
             if undecided is None:
                 continue
             left = np.flatnonzero(undecided)
-            is_last = stage == len(self._functions)
+            is_last = stretch == len(self._functions)
             if is_last or (len(rows) - len(left)) * WORTH_A_COPY >= len(rows):
                 sums, places = sums[left], places[left]
                 rows = rows if is_last else rows[left]
