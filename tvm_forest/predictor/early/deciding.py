@@ -159,7 +159,7 @@ class Best:
         if len(below):  # by sums; two sums may have one value
             values = self._values(np.append(most[below], least))
             doubt = _doubt(self._stretches.forest, values)
-            left[below] = values[:-1] + doubt[:-1] >= values[-1] - doubt[-1]
+            left[below] = ~(values[:-1] + doubt[:-1] < values[-1] - doubt[-1])
         return left
 
     def _values(self, sums: Array) -> Array:
@@ -172,7 +172,9 @@ class Best:
 
 def can_lead(forest: Forest) -> bool:
     """Return whether the class of a row is decided by the order of its sums."""
-    links = {"argmax_probability": ("identity", *SOFTMAX_LINKS), "argmax_margin": (forest.link,)}
+    of_margins = forest.class_rule in ("argmax_margin", "top_margin")
+    of_values = forest.class_rule == "argmax_probability"
+    keeps_order = of_margins or (of_values and forest.link in ("identity", *SOFTMAX_LINKS))
     equal = len(set(forest.trees_of_class.tolist())) == 1 or forest.aggregate == "sum"
     is_one = not forest.targets and 1 < forest.n_outputs <= MAX_CLASSES
-    return is_one and equal and forest.link in links.get(forest.class_rule, ())
+    return is_one and equal and keeps_order

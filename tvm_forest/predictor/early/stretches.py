@@ -22,12 +22,10 @@ import numpy as np
 from ...forest import Array, Forest
 from ...forest.rewrites.ordering import take_trees
 from ...late import import_late
-from ...laying_out.request import BuildRequest
 from ...runtime.results import RESUMED
 from ...schedule import Schedule
-from ...schedule_prims.batches import arrange_by_batch
 from ...search import heuristic
-from ...search.space import Space
+from ...search.space import Choice, Space
 from ...search.workload import Workload
 from ..compiling import compile_or_load
 from ..functions import Functions
@@ -66,10 +64,13 @@ class Stretches:
         self.ends = sorted({rounds * k // STRETCHES for k in range(STRETCHES + 1)})
         self.bounds = Bounds(forest, self.ends)
         self._functions = list[Functions]()
+        given = whole.request.given if callable(whole.request.given) else None
+        chosen = {} if given else heuristic.choose(Workload(forest, whole.target))
         for begin, end in pairwise(self.ends):
             part = _cut(forest, begin * forest.round_size, end * forest.round_size)
-            request = _plan(whole, part).with_outputs(RESUMED)
-            self._functions.append(Functions(*compile_or_load(request)))
+            written = _write(chosen, Workload(part, whole.target))
+            plan = building.plan(part, written or given, whole.target)
+            self._functions.append(Functions(*compile_or_load(plan.with_outputs(RESUMED))))
 
     def run(self, rows: Array, n_jobs: int | None, decide: Decide) -> Array:
         """Add trees to the sums of rows as long as they are undecided.
@@ -100,22 +101,18 @@ class Stretches:
         return places
 
 
-def _plan(whole: Predictor, part: Forest) -> BuildRequest:
-    """Return what is to be compiled for a part of the trees: they walk as those of the whole do.
+def _write(chosen: dict[int, Choice], work: Workload) -> dict[int, Schedule]:
+    """Return schedules by which a part of the trees walks as the whole does; none if one is unfit.
 
-    Chosen anew, schedules would be those of a model that small, which finds room in a cache.
+    Those that are chosen for the part are for a model so small that caches have room for it.
     """
-    given, target = whole.request.given, whole.target
-    if callable(given):
-        return building.plan(part, given, target)
-    work = Workload(part, target)
     space, written = Space(work, work.start, 1, threads=False), dict[int, Schedule]()
-    for smallest, choice in heuristic.choose(Workload(whole.forest, target)).items():
+    for smallest, choice in chosen.items():
         schedule = space.schedule(choice.point)
         if schedule is None:
-            return building.plan(part, None, target)
+            return {}
         written[smallest] = choice._replace(schedule=schedule).write(work)
-    return BuildRequest.of(part, arrange_by_batch(written), target)
+    return written
 
 
 def _cut(forest: Forest, begin: int, end: int) -> Forest:
