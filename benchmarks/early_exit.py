@@ -214,23 +214,25 @@ def check_model(name: str, folder: Path, answers: int) -> None:
     rows = np.concatenate([rows, hard]).astype(forest.row_dtype)
     now._early._stretches = stretches = Stretches(now)
     margins, values = _predict(now, rows, None)
-    rng, seen, wrong, stopped, ties = np.random.default_rng(5), 0, 0, 0, 0
+    rng, seen, wrong, decided, ties = np.random.default_rng(5), 0, 0, 0, 0
     while seen < answers:
-        own = rng.choice(values.ravel())
-        threshold = rng.choice([own, np.nextafter(own, own.dtype.type(-np.inf)), float(own)])
-        found = np.empty(values.shape, bool)
-        left = stretches.run(rows, None, Above(stretches, threshold).decide(found))
-        found[left] = values[left] > threshold
-        wrong += int(np.sum(found != (values > threshold)))
-        ties += int(np.sum(values == threshold))
-        seen, stopped = seen + len(rows), stopped + len(rows) - len(left)
+        if rises(forest):
+            own = rng.choice(values.ravel())
+            below = np.nextafter(own, own.dtype.type(-np.inf))
+            threshold = rng.choice(np.array([own, below, float(own)], object))
+            found = np.empty(values.shape, bool)
+            left = stretches.run(rows, None, Above(stretches, threshold).decide(found))
+            found[left] = values[left] > threshold
+            wrong += int(np.sum(found != (values > threshold)))
+            ties += int(np.sum(values == threshold))
+            seen, decided = seen + len(rows), decided + len(rows) - len(left)
         if can_lead(forest):
             classes, right = np.empty(len(rows), np.int64), predictor.predict_class(rows)
             left = stretches.run(rows, None, Leader(stretches).decide(classes))
             classes[left] = right[left]
             wrong += int(np.sum(classes != right))
-            seen += len(rows)
-    print(f"| {name} | {seen} | {ties} | {stopped} | {wrong} |", flush=True)
+            seen, decided = seen + len(rows), decided + len(rows) - len(left)
+    print(f"| {name} | {seen:,} | {decided:,} | {ties:,} | {wrong} |", flush=True)
 
 
 def main() -> None:

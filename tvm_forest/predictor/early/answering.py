@@ -43,6 +43,7 @@ class Answering:
     def __init__(self) -> None:
         self._stretches: Stretches | None = None
         self._leader: Leader | None = None
+        self._cut: Stretches | None = None  # as a caller wants them
         self._above = OrderedDict[Any, Above]()
         self._paces = dict[int, Pace]()  # of `best`, by output
         self._lock = make_lock()  # held while stretches are compiled and thresholds looked for
@@ -104,6 +105,13 @@ class Answering:
         way = pace.choose()
         pace.take(way, len(read), early if way == EARLY else at_once)
         return found[0]
+
+    def cut_at(self, whole: Predictor, ends: list[int]) -> Stretches:
+        """Return the stretches that end behind some rounds; the last ones are kept."""
+        with self._lock:
+            if self._cut is None or self._cut.ends != ends:
+                self._cut = Stretches(whole, ends)
+            return self._cut
 
     def _read(self, whole: Predictor, rows: Any, is_known: bool) -> Array | None:
         """Return rows that may stop early as an array; None if the whole model is to answer."""

@@ -22,6 +22,7 @@ import numpy as np
 from ...forest import Array, Forest
 from ...forest.rewrites.ordering import take_trees
 from ...late import import_late
+from ...process.locks import cached_property
 from ...runtime.results import RESUMED
 from ...schedule import Schedule
 from ...search import heuristic
@@ -54,15 +55,18 @@ class Stretches:
     Attributes:
         forest: the model in canonical form.
         ends: the round behind each stretch, from 0 on.
-        bounds: of what comes behind each.
     """
 
-    def __init__(self, whole: Predictor) -> None:
-        """Compile the functions, or find them in the cache."""
+    def __init__(self, whole: Predictor, ends: list[int] | None = None) -> None:
+        """Compile the functions, or find them in the cache.
+
+        Args:
+            whole: has the model.
+            ends: see the attribute; None for stretches of equally many rounds.
+        """
         self.forest = forest = whole.forest
         rounds = forest.n_trees // forest.round_size
-        self.ends = sorted({rounds * k // STRETCHES for k in range(STRETCHES + 1)})
-        self.bounds = Bounds(forest, self.ends)
+        self.ends = ends or sorted({rounds * k // STRETCHES for k in range(STRETCHES + 1)})
         self._functions = list[Functions]()
         given = whole.request.given if callable(whole.request.given) else None
         chosen = {} if given else heuristic.choose(Workload(forest, whole.target))
@@ -71,6 +75,11 @@ class Stretches:
             written = _write(chosen, Workload(part, whole.target))
             plan = building.plan(part, written or given, whole.target)
             self._functions.append(Functions(*compile_or_load(plan.with_outputs(RESUMED))))
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """Bounds of what comes behind each."""
+        return Bounds(self.forest, self.ends)
 
     def run(self, rows: Array, n_jobs: int | None, decide: Decide) -> Array:
         """Add trees to the sums of rows as long as they are undecided.
