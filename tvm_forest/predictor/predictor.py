@@ -187,10 +187,9 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
             as_source: arguments that `predict` has in the library of the model, with the meaning
                 that they have there. XGBoost: output_margin, pred_leaf, pred_contribs,
                 pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
-                pred_contrib, validate_features, start_iteration, num_iteration, and, inexact as it
-                is, pred_early_stop with pred_early_stop_freq and pred_early_stop_margin. CatBoost:
-                prediction_type, ntree_start, ntree_end, thread_count, verbose, task_type. With
-                base_margin, values are within the bound of their link.
+                pred_contrib, validate_features, start_iteration, num_iteration, inexact early stops
+                by pred_early_stop, _freq and _margin. CatBoost: prediction_type, ntree_start,
+                ntree_end, thread_count, verbose, task_type. base_margin: within the link's bound.
 
         Returns:
             (R,) or (R, C), values, probabilities, or labels where the source object gives labels;

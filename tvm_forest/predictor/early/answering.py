@@ -41,6 +41,7 @@ class Answering:
     """What is known of a model for early answers. A Predictor owns one, and hands itself over."""
 
     def __init__(self) -> None:
+        self._can_stop: bool | None = None  # until it is asked for
         self._stretches: Stretches | None = None
         self._leader: Leader | None = None
         self._cut: Stretches | None = None  # as a caller wants them
@@ -115,7 +116,11 @@ class Answering:
 
     def _read(self, whole: Predictor, rows: Any, is_known: bool) -> Array | None:
         """Return rows that may stop early as an array; None if the whole model is to answer."""
-        if not is_known or not _can_stop(whole):
+        if not is_known or whole._job is not None:
+            return None
+        if self._can_stop is None:
+            self._can_stop = _can_stop(whole)
+        if not self._can_stop:
             return None
         read = to_blocks(rows, whole.forest)
         if not isinstance(read, np.ndarray) or len(read) < LEAST_ROWS:
@@ -171,7 +176,7 @@ class Answering:
 def _can_stop(whole: Predictor) -> bool:
     """Return whether rows of a model can stop early, and may gain by it."""
     forest: Forest = whole.forest
-    if whole.target.on_gpu or whole._job is not None:
+    if whole.target.on_gpu:
         return False
     adds_up = forest.aggregate in ("sum", "average") and not forest.is_linear
     is_large = whole._functions.steps_per_row >= LEAST_STEPS and forest.sum_scale > 0

@@ -56,7 +56,7 @@ class Bounds:
         steps = ROUNDINGS * (len(least) + 2)
         self.slack = steps * np.finfo(forest.sum_dtype).eps * self.largest
 
-    @property
+    @cached_property
     def are_finite(self) -> bool:
         """Whether no sum can overflow."""
         limit = np.finfo(self.forest.sum_dtype).max / ROUNDINGS
