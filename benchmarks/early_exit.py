@@ -82,7 +82,7 @@ class Question:
         equal = [np.array_equal(a, b) for a, b in zip(_parts(ask()), _parts(right()), strict=True)]
         assert all(equal), f"{name}: wrong"
 
-    def measure(self, stretches: Stretches, rows: Any, decide: Any, pace: Any) -> str:
+    def measure(self, stretches: Stretches, rows: Any, decide: Any, ways: Any) -> str:
         """Return a line of the table."""
         counts = dict[int, int]()
 
@@ -94,11 +94,11 @@ class Question:
         sizes = np.diff(stretches.ends)
         walked = sum(counts.get(k + 1, 0) * size for k, size in enumerate(sizes))
         stopped = 1 - counts.get(len(sizes), 0) / len(rows)
-        pace.take = lambda way, rows, call: call()  # its own measurements would change the way
-        pace.seconds = [0.0, 1.0]
+        ways.take = lambda way, rows, call: call()  # its own measurements would change the way
+        ways.seconds = [0.0, 1.0]
         early, whole = least_of(self._ask, self._right)
-        del pace.take
-        pace.seconds = [None, None]
+        del ways.take
+        ways.seconds = [None, None]
         for _ in range(4):
             self._ask()
         as_it_is, again = least_of(self._ask, self._right)
@@ -157,7 +157,7 @@ class Model:
             own = slice(self.output, self.output + 1)
             decider = self.now._early._find_above(threshold, own)
             decide = decider.decide(np.empty((len(rows), 1), bool))
-            print(question.measure(stretches, rows, decide, decider.pace), flush=True)
+            print(question.measure(stretches, rows, decide, decider.ways), flush=True)
 
     def ask_classes(self, stretches: Stretches) -> None:
         """Print a line about classes."""
@@ -168,7 +168,7 @@ class Model:
         question = Question(f"| {self.name} | class", ask, lambda: ask(early=False))
         leader = self.now._early._leader
         decide = leader.decide(np.empty(len(self.rows), np.int64))
-        print(question.measure(stretches, self.rows, decide, leader.pace), flush=True)
+        print(question.measure(stretches, self.rows, decide, leader.ways), flush=True)
 
     def ask_best(self, stretches: Stretches) -> None:
         """Print a line about the best rows."""
@@ -183,11 +183,11 @@ class Model:
             return self.predictor.top_k(rows, BEST, 1, self.output)
 
         question = Question(f"| {self.name} | best {BEST} of {CANDIDATES}", ask, sort)
-        decide, pace = (
+        decide, ways = (
             Best(stretches, BEST, self.output).decide,
-            self.now._early._paces[self.output],
+            self.now._early._ways[self.output],
         )
-        print(question.measure(stretches, rows, decide, pace), flush=True)
+        print(question.measure(stretches, rows, decide, ways), flush=True)
 
 
 def ask_model(name: str, folder: Path) -> None:

@@ -22,7 +22,7 @@ from tvm_forest.forest import Forest
 from tvm_forest.forest.reference import finish_sums
 from tvm_forest.laying_out.request import BuildRequest
 from tvm_forest.predictor.compiling import compile_or_load
-from tvm_forest.predictor.early import pace
+from tvm_forest.predictor.early import two_ways
 from tvm_forest.predictor.early.bounds import Bounds, find_step
 from tvm_forest.predictor.early.deciding import Above, Best, Leader, can_lead, rises
 from tvm_forest.predictor.early.stretches import Stretches
@@ -408,15 +408,15 @@ def test_wrong_questions_are_refused_by_name(call: Any, message: str) -> None:
 
 
 def test_the_way_that_took_less_is_gone_and_the_other_one_tried_again() -> None:
-    chosen = pace.Pace()
-    assert chosen.choose() == pace.EARLY
+    chosen = two_ways.TwoWays()
+    assert chosen.choose() == two_ways.EARLY
     chosen.seconds = [2.0, None]
-    assert chosen.choose() == pace.WHOLE
+    assert chosen.choose() == two_ways.WHOLE
     chosen.seconds = [2.0, 1.0]
-    ways = [chosen.choose() for _ in range(pace.PATIENCE)]
-    assert ways == [pace.WHOLE] * (pace.PATIENCE - 1) + [pace.EARLY]
+    ways = [chosen.choose() for _ in range(two_ways.PATIENCE)]
+    assert ways == [two_ways.WHOLE] * (two_ways.PATIENCE - 1) + [two_ways.EARLY]
     chosen.seconds = [1.0, 2.0]
-    assert chosen.choose() == pace.EARLY
+    assert chosen.choose() == two_ways.EARLY
 
 
 def test_a_row_that_is_decided_has_no_say_in_rows_that_are_not() -> None:

@@ -15,8 +15,8 @@ from ...forest import Array, Forest, choose_classes
 from ...inputs import to_blocks
 from ...process.locks import make_lock
 from .deciding import EVERY, Above, Best, Leader, can_lead, rises
-from .pace import EARLY, Pace
 from .stretches import Stretches
+from .two_ways import EARLY, TwoWays
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
@@ -46,7 +46,7 @@ class Answering:
         self._leader: Leader | None = None
         self._cut: Stretches | None = None  # as a caller wants them
         self._above = OrderedDict[Any, Above]()
-        self._paces = dict[int, Pace]()  # of `best`, by output
+        self._ways = dict[int, TwoWays]()  # of `best`, by output
         self._lock = make_lock()  # held while stretches are compiled and thresholds looked for
 
     def above(
@@ -102,9 +102,9 @@ class Answering:
             order, values = sort(_predict(whole, read[left], n_jobs))
             found.append((left[order], values))
 
-        pace = self._paces.setdefault(output, Pace())
-        way = pace.choose()
-        pace.take(way, len(read), early if way == EARLY else at_once)
+        ways = self._ways.setdefault(output, TwoWays())
+        way = ways.choose()
+        ways.take(way, len(read), early if way == EARLY else at_once)
         return found[0]
 
     def cut_at(self, whole: Predictor, ends: list[int]) -> Stretches:
@@ -155,10 +155,10 @@ class Answering:
         found: Array,
     ) -> Array:
         """Write the answers for rows, a part at a time, early or by the whole model."""
-        stretches, begin, pace = self._get_stretches(), 0, decider.pace
+        stretches, begin, ways = self._get_stretches(), 0, decider.ways
         while begin < len(rows):
-            end = begin + (MANY_ROWS if pace.is_known else PROBED_ROWS)
-            part, answers, way = rows[begin:end], found[begin:end], pace.choose()
+            end = begin + (MANY_ROWS if ways.is_known else PROBED_ROWS)
+            part, answers, way = rows[begin:end], found[begin:end], ways.choose()
 
             def early(part: Array = part, answers: Array = answers) -> None:
                 left = stretches.run(part, n_jobs, decider.decide(answers))
@@ -168,7 +168,7 @@ class Answering:
             def at_once(part: Array = part, answers: Array = answers) -> None:
                 answers[...] = answer(_predict(whole, part, n_jobs))
 
-            pace.take(way, len(part), early if way == EARLY else at_once)
+            ways.take(way, len(part), early if way == EARLY else at_once)
             begin = end
         return found
 

@@ -16,8 +16,8 @@ import numpy as np
 from ...forest import Array, Forest
 from ...forest.reference import finish_sums
 from .bounds import ROUNDINGS, find_step
-from .pace import Pace
 from .stretches import Decide, Stretches
+from .two_ways import TwoWays
 
 EXACT_LINKS = ("identity", "clamp", "signed_square", "step")
 """Links that rise and that every machine computes alike."""
@@ -83,7 +83,7 @@ class Above:
             values = values_of_sums(forest, sums)
             return np.asarray(values + _doubt(forest, values) > threshold)
 
-        self.pace, last = Pace(), len(stretches.ends) - 1
+        self.ways, last = TwoWays(), len(stretches.ends) - 1
         from_sum, to_sum = find_step(surely, largest, dtype)[1], find_step(maybe, largest, dtype)[0]
         yes = from_sum - bounds.lower + bounds.slack
         no = to_sum - bounds.upper - bounds.slack
@@ -124,7 +124,7 @@ class Leader:
         if forest.link in SOFTMAX_LINKS:
             self._clear += CLEAR_LEAD / factor
         self._leads = bounds.least_lead + offset[:, None] - offset[None, :]
-        self.pace = Pace()
+        self.ways = TwoWays()
 
     def decide(self, found: Array) -> Decide:
         """Return what writes the numbers of classes, int64 (R,), where they are decided."""

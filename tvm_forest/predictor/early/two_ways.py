@@ -18,7 +18,7 @@ FORGETTING = 1.25
 """By how much a time may seem to grow with a call: one that waited for the machine says little."""
 
 
-class Pace:
+class TwoWays:
     """Which way took less for rows like these."""
 
     def __init__(self) -> None:
