@@ -24,9 +24,8 @@ from ..runtime.linked import LinkedLibrary
 from ..runtime.results import Output
 from ..schedule_prims.batches import name_functions, select_schedule
 from ..threads import FEW_ROWS
-from .class_numbers import ClassMethods, to_probabilities
+from .class_numbers import ClassMethods, EarlyMethods, to_probabilities
 from .contributions import ContributionMethods
-from .early import EarlyMethods
 from .few_rows.small_batches import MARGIN, VALUE, SmallBatches, squeeze
 from .functions import Functions
 from .live import LiveMethods

@@ -26,13 +26,14 @@ from ..inputs.checks import is_copied
 from ..inputs.frames import kind_of
 from ..late import import_late
 from .class_numbers import to_probabilities
-from .early import of_lightgbm
 from .few_rows.small_batches import squeeze
 
 if TYPE_CHECKING:
     from ..frontends.catboost import prediction_types
+    from .early import of_lightgbm
     from .predictor import Predictor, Range
 else:
+    of_lightgbm = import_late("tvm_forest.predictor.early.of_lightgbm")
     prediction_types = import_late("tvm_forest.frontends.catboost.prediction_types")
 
 KINDS = {
@@ -43,6 +44,10 @@ KINDS = {
 }
 """Arguments that ask for something else than values, and the methods that give it."""
 
+STOPS = "pred_early_stop"
+STOPPING = ("pred_early_stop_freq", "pred_early_stop_margin")
+"""Whether rows of LightGBM stop, and when; see `early/of_lightgbm.py`."""
+
 ARGUMENTS = {
     "xgboost": (
         *("output_margin", "pred_leaf", "pred_contribs", "pred_interactions"),
@@ -51,7 +56,7 @@ ARGUMENTS = {
     "lightgbm": (
         *("raw_score", "pred_leaf", "pred_contrib", "validate_features"),
         *("start_iteration", "num_iteration"),
-        *of_lightgbm.ARGUMENTS,
+        *(STOPS, *STOPPING),
     ),
     "catboost": (
         *("prediction_type", "ntree_start", "ntree_end"),
@@ -72,7 +77,7 @@ ARGUMENTS_FOR_PROBABILITIES = {
 COUNTS = ("start_iteration", "num_iteration")
 """Those of LightGBM that are numbers of rounds."""
 
-OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin", *of_lightgbm.DEFAULTS)
+OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin", *STOPPING)
 """Those that are no yes or no."""
 
 
@@ -122,7 +127,8 @@ def predict_as_source(
         return found * (len(predictor._columns_of(iteration_range)) // forest.n_outputs)
     sums_up = averages and method == "predict_margin"
     of_none = averages and not len(predictor._columns_of(iteration_range)) and method == called
-    if of_lightgbm.stops(forest, arguments) and method in (called, "predict_margin"):
+    stops = arguments.get(STOPS) and method in (called, "predict_margin")
+    if stops and of_lightgbm.stops(forest):
         part = predictor._part(iteration_range)
         margin = of_lightgbm.compute_margins(part, rows, n_jobs, arguments)
         margin = finish_sums(part.forest, margin) if method == called else margin

@@ -20,20 +20,18 @@ from ...inputs import to_rows
 if TYPE_CHECKING:
     from ..predictor import Predictor
 
-STOPS, FREQUENCY, MARGIN = "pred_early_stop", "pred_early_stop_freq", "pred_early_stop_margin"
-"""The arguments of LightGBM: whether, after how many rounds each, and by which margin."""
+FREQUENCY, MARGIN = "pred_early_stop_freq", "pred_early_stop_margin"
+"""The arguments of LightGBM: after how many rounds each, and by which margin."""
 
-ARGUMENTS = (STOPS, FREQUENCY, MARGIN)
 DEFAULTS = {FREQUENCY: 10, MARGIN: 10.0}
 
 OBJECTIVES = ("binary", "multiclass", "multiclassova", "lambdarank", "rank_xendcg")
 """Those that need no accurate predictions to LightGBM."""
 
 
-def stops(forest: Forest, arguments: dict[str, Any]) -> bool:
-    """Return whether LightGBM would let rows stop."""
-    objective = forest.source.removeprefix("lightgbm ")
-    return bool(arguments.get(STOPS)) and objective in OBJECTIVES
+def stops(forest: Forest) -> bool:
+    """Return whether LightGBM would let rows of the model stop."""
+    return forest.source.removeprefix("lightgbm ") in OBJECTIVES
 
 
 def compute_margins(
