@@ -178,7 +178,7 @@ class EarlyMethods:
 
         Examples:
             >>> predictor.top_k(rows, 2, output=0)[0]
-            array([ 0,  1])
+            array([0, 1])
         """
         now = (self._present or self)._for_rows(rows)
         outputs = now.forest.n_outputs
