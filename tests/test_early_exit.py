@@ -217,6 +217,18 @@ def test_answers_where_rounding_decides(seed: int) -> None:
     check_all(forest, rows)
 
 
+def test_additions_that_are_rounded_away_count_for_nothing() -> None:
+    small = 2.0**-25  # a quarter of the distance from 1 to the next float32
+    trees = [Split(0, 0.0, 1.0, 0.5)] + [Split(1, 0.0, small, small)] * 40
+    forest = forest_of(trees)
+    rows = np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32)
+    predictor = tvm_forest.build(forest, schedule=simple)
+    assert predictor.predict(rows).max() == 1  # and not 1 + 40 / 2 ** 25
+    found = np.empty((200, 1), bool)
+    left = Stretches(predictor).run(rows, 1, Above(Stretches(predictor), 1.0).decide(found))
+    assert not np.delete(found, left).any()
+
+
 def test_equal_rows_are_ranked_by_their_places() -> None:
     forest = drawn_forest(30, 3, seed=1, link="sigmoid")
     far = forest_of([Split(0, k / 7, -9.0, 9.0) for k in range(12)], link="sigmoid")
