@@ -87,6 +87,11 @@ def aggregate_leaves(forest: Forest, leaves: Array) -> Array:
         for tree, target in enumerate(forest.tree_class):
             to = slice(None) if target < 0 else slice(target, target + 1)
             margin[:, to] = join(margin[:, to], leaves[:, tree])
+    return finish_sums(forest, margin)
+
+
+def finish_sums(forest: Forest, margin: Array) -> Array:
+    """Turn the sums of leaves (R, C) into margins, in place; return them."""
     if forest.aggregate == "average":
         margin /= np.maximum(1, forest.trees_of_class).astype(margin.dtype)
     if forest.sum_scale != 1:

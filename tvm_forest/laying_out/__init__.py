@@ -20,8 +20,8 @@ from ..process.locks import cached_property
 from ..runtime.leaves import leaf_arrays, with_leaf_numbers
 from ..runtime.results import (
     OF_LEAVES,
+    OF_SUMS,
     OF_TABLES,
-    SUMS,
     Output,
     columns_of_trees,
     link_arrays,
@@ -107,7 +107,7 @@ class Packed(NamedTuple):
         """Return the arrays that a function takes between the rows and its outputs."""
         forest = self.forest
         arrays = [*self.read_by(output).values()]
-        if output == SUMS:
+        if output in OF_SUMS:
             arrays += [forest.base_score.astype(forest.base_dtype), *link_arrays(forest).values()]
             arrays.append(sizes_array(forest))
         return arrays
@@ -196,7 +196,7 @@ def lay_out(request: BuildRequest) -> LaidOut:
     schedules = request.schedules
     packed = _pack_each(request.forest, schedules)
     names = name_functions(schedules)
-    sums = [(name, SUMS, schedules[k]) for k, name in names.items()]
+    sums = [(name, x, schedules[k]) for x in OF_SUMS for k, name in names.items()]
     of_leaves = select_hop_schedule(schedules)
     leaves = [(name, name, of_leaves) for name in OF_LEAVES]
     functions: list[LaidFunction | LaidTables] = [

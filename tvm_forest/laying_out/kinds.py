@@ -22,7 +22,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ..layouts.protocol import BufferSpec
-from ..runtime.results import OF_LEAVES, SIZES, SUMS, Output
+from ..runtime.results import OF_LEAVES, OF_SUMS, SIZES, Output
 from ..schedule import Schedule
 from ..schedule_prims.walks import TreeDepths, find_walk_forms
 from . import LaidFunction
@@ -60,7 +60,7 @@ def describe_kind(laid: LaidFunction) -> str:
 def _describe_loops(sch: Schedule, output: Output) -> str:
     """Return loops and guards of a schedule, without the number of rounds where sums read it."""
     for loop in sch.loops():
-        if output == SUMS and sch.runs_over_rounds(loop):
+        if output in OF_SUMS and sch.runs_over_rounds(loop):
             sch = sch.with_loop(loop.name, replace(loop, stop=SIZES))
     return repr((sch.nest, sch.guards))
 

@@ -233,6 +233,11 @@ class Functions:
         """Return margins and values, both (R, C); one array if the link is the identity."""
         blocks = to_blocks(rows, self.forest)
         results = self.new_results(len(blocks))
+        self.write_sums(blocks, results, n_jobs)
+        return results[self.margin_place], results[-1]
+
+    def write_sums(self, blocks: Any, results: Sequence[Array], n_jobs: int | None) -> None:
+        """Write what `new_results` has room for, of what `to_blocks` gives."""
         function = self.choose_function(len(blocks), n_jobs)
         multiple = function.rows_per_block
         rest = len(blocks) % multiple if len(blocks) > multiple > 0 else 0
@@ -244,7 +249,6 @@ class Functions:
             if end < begin + len(part):
                 beyond = [array[whole:] for array in results]
                 self.run(self.for_batch(rest), part[end - begin :], beyond, n_jobs)
-        return results[self.margin_place], results[-1]
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return (R, n_places), what the leaf in each place says."""

@@ -24,7 +24,7 @@ from ..runtime.linked import LinkedLibrary
 from ..runtime.results import Output
 from ..schedule_prims.batches import name_functions, select_schedule
 from ..threads import FEW_ROWS
-from .class_numbers import ClassMethods, to_probabilities
+from .class_numbers import ClassMethods, EarlyMethods, to_probabilities
 from .contributions import ContributionMethods
 from .few_rows.small_batches import MARGIN, VALUE, SmallBatches, squeeze
 from .functions import Functions
@@ -45,7 +45,7 @@ Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
 
 
-class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
+class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, LiveMethods):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
     Attributes:
@@ -186,9 +186,9 @@ class Predictor(ContributionMethods, ClassMethods, PartMethods, LiveMethods):
             as_source: arguments that `predict` has in the library of the model, with the meaning
                 that they have there. XGBoost: output_margin, pred_leaf, pred_contribs,
                 pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
-                pred_contrib, validate_features, start_iteration, num_iteration. CatBoost:
-                prediction_type, ntree_start, ntree_end, thread_count, verbose, task_type. With
-                base_margin, values are within the bound of their link.
+                pred_contrib, validate_features, start_iteration, num_iteration, inexact early stops
+                by pred_early_stop, _freq and _margin. CatBoost: prediction_type, ntree_start,
+                ntree_end, thread_count, verbose, task_type. base_margin: within the link's bound.
 
         Returns:
             (R,) or (R, C), values, probabilities, or labels where the source object gives labels;

@@ -18,6 +18,8 @@ import numpy as np
 
 from ..errors import InputError
 from ..forest import Array, Forest, choose_labels
+from ..forest.c_functions import NumberFunction, apply_c_function, apply_numpy_function
+from ..forest.reference import finish_sums
 from ..forest.rewrites.ordering import count_rounds
 from ..inputs import to_rows
 from ..inputs.checks import is_copied
@@ -28,8 +30,10 @@ from .few_rows.small_batches import squeeze
 
 if TYPE_CHECKING:
     from ..frontends.catboost import prediction_types
+    from .early import of_lightgbm
     from .predictor import Predictor, Range
 else:
+    of_lightgbm = import_late("tvm_forest.predictor.early.of_lightgbm")
     prediction_types = import_late("tvm_forest.frontends.catboost.prediction_types")
 
 KINDS = {
@@ -40,6 +44,10 @@ KINDS = {
 }
 """Arguments that ask for something else than values, and the methods that give it."""
 
+STOPS = "pred_early_stop"
+STOPPING = ("pred_early_stop_freq", "pred_early_stop_margin")
+"""Whether rows of LightGBM stop, and when; see `early/of_lightgbm.py`."""
+
 ARGUMENTS = {
     "xgboost": (
         *("output_margin", "pred_leaf", "pred_contribs", "pred_interactions"),
@@ -48,6 +56,7 @@ ARGUMENTS = {
     "lightgbm": (
         *("raw_score", "pred_leaf", "pred_contrib", "validate_features"),
         *("start_iteration", "num_iteration"),
+        *(STOPS, *STOPPING),
     ),
     "catboost": (
         *("prediction_type", "ntree_start", "ntree_end"),
@@ -68,7 +77,7 @@ ARGUMENTS_FOR_PROBABILITIES = {
 COUNTS = ("start_iteration", "num_iteration")
 """Those of LightGBM that are numbers of rounds."""
 
-OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin")
+OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin", *STOPPING)
 """Those that are no yes or no."""
 
 
@@ -118,17 +127,25 @@ def predict_as_source(
         return found * (len(predictor._columns_of(iteration_range)) // forest.n_outputs)
     sums_up = averages and method == "predict_margin"
     of_none = averages and not len(predictor._columns_of(iteration_range)) and method == called
+    stops = arguments.get(STOPS) and method in (called, "predict_margin")
+    if stops and of_lightgbm.stops(forest):
+        part = predictor._part(iteration_range)
+        margin = of_lightgbm.compute_margins(part, rows, n_jobs, arguments)
+        margin = finish_sums(part.forest, margin) if method == called else margin
+        return _to_result(forest, margin, method, apply_c_function)
     if start is None and not sums_up and not of_none:
         return getattr(predictor, method)(rows, n_jobs, iteration_range)
     margin = _add_leaves(predictor, rows, n_jobs, iteration_range, start)
-    if of_none:
-        margin = margin + np.nan  # 0 / 0
-    return squeeze(margin) if method == "predict_margin" else _to_result(forest, margin, method)
+    return _to_result(forest, margin + np.nan if of_none else margin, method)  # 0 / 0
 
 
-def _to_result(forest: Forest, margin: Array, method: str) -> Any:
-    """Return what `predict` or `predict_proba` gives for margins (R, C)."""
-    value = forest.values_of(margin)
+def _to_result(
+    forest: Forest, margin: Array, method: str, call: NumberFunction = apply_numpy_function
+) -> Any:
+    """Return what a method gives for margins (R, C)."""
+    if method == "predict_margin":
+        return squeeze(margin)
+    value = forest.values_of(margin, call)
     if method == PROBABILITIES:
         return to_probabilities(forest, value)
     return choose_labels(forest, margin, value) if forest.gives_labels else squeeze(value)

@@ -18,9 +18,13 @@ from ..forest.coarse_powers import COARSE_LINKS, power_table
 from ..layouts.protocol import BufferSpec, Layout
 from .leaves import leaf_buffers
 
-Output = Literal["predict", "per_tree", "apply", "contributions", "interactions"]
+Output = Literal["predict", "resume", "per_tree", "apply", "contributions", "interactions"]
 
 SUMS: Output = "predict"
+RESUMED: Output = "resume"
+"""Sums that go on from what their results hold when they are called, and not from base scores."""
+OF_SUMS: tuple[Output, ...] = (SUMS, RESUMED)
+"""Outputs with a sum of leaves, of which a model is compiled for one at a time."""
 OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
 """Outputs with a value for each leaf reached; they are compiled on first use."""
 OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)

@@ -22,7 +22,7 @@ from tvm import tirx
 from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
 from ..layouts.protocol import LAYOUTS, Layout
-from ..runtime.results import SUMS, Output, result_names
+from ..runtime.results import OF_SUMS, Output, result_names
 from ..schedule_prims.walks import TreeDepths
 from ..values import dataclass, fields, is_dataclass
 
@@ -85,9 +85,10 @@ def with_model_facts(
         BuildError: the layout holds what cannot be said in an attribute.
     """
     trees = TreeDepths.of(forest)
+    results = len(result_names(forest)) if output in OF_SUMS else 1
     facts = {
         "output": output,
-        "n_arguments": len(func.params) - 1 - (len(result_names(forest)) if output == SUMS else 1),
+        "n_arguments": len(func.params) - 1 - results,
         "trees": forest.n_trees,
         "classes": forest.n_outputs,
         "vectors": forest.has_vectors,

@@ -32,6 +32,7 @@ from ..layouts.protocol import Expr, Layout
 from ..runtime.leaves import leaf_buffers, walk_dtype
 from ..runtime.results import (
     OF_LEAVES,
+    RESUMED,
     SIZES,
     Output,
     link_arrays,
@@ -56,7 +57,7 @@ def emit_canonical(
     Args:
         forest: trees stand in the order `round * C + class`; of vectors, each is a round.
         layout: how the model lies in memory.
-        output: "predict" (rows, model ..., base, tables ..., sizes, results ...), see
+        output: "predict" or "resume" (rows, model ..., base, tables ..., sizes, results ...), see
             `link_arrays`, `SIZES` and `result_names`; "per_tree" or "apply" (rows, model ...,
             leaf).
         steps: of a trace, by which the model was rewritten and laid out.
@@ -64,7 +65,7 @@ def emit_canonical(
     Emits:
         for batch, class, tree in T.grid(n, C, rounds):     # `class` last for vectors, not if C = 1
             with T.sblock("walk"):
-                with T.init(): margin[r, c] = base[c]
+                with T.init(): margin[r, c] = base[c]       # "resume": margin[r, c], as it is
                 margin[r, c] = tvm_forest.reduce(
                     margin[r, c], tvm_forest.walk(rows[r, 0], round * C + c, ...), 0.0, "add"
                 )
@@ -137,7 +138,9 @@ def _emit_walks(
                 tb.reads(*reads, base[c])
                 tb.writes(result[r, c])
                 with tb.init():
-                    tb.buffer_store(result, _initial_sum(forest, base[c]), [r, c])
+                    resumes = output == RESUMED
+                    start = result[r, c] if resumes else _initial_sum(forest, base[c])
+                    tb.buffer_store(result, start, [r, c])
                 total = ops.reduce(result[r, c], value, _joining(forest))
                 tb.buffer_store(result, total, [r, c])
 

@@ -1,0 +1,180 @@
+"""What decides rows before they have walked all trees: a threshold, the lead of a class, a rank.
+
+takes: Stretches, a threshold or a number of rows; gives: answers of the rows that are decided.
+
+A threshold of values is one of sums, for links are monotone: `find_step` looks for it once. Powers
+of numpy and of compiled code may differ by their last bits, so rows whose values are as near to a
+threshold as that are never decided here: the whole model answers for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...forest import Array, Forest
+from ...forest.reference import finish_sums
+from .bounds import ROUNDINGS, find_step
+from .stretches import Decide, Stretches
+from .two_ways import TwoWays
+
+EXACT_LINKS = ("identity", "clamp", "signed_square", "step")
+"""Links that rise and that every machine computes alike."""
+
+RISING_LINKS = (*EXACT_LINKS, "sigmoid", "unbounded_sigmoid", "logistic", "exp", "log1p_exp")
+"""Links of one output that rise."""
+
+SOFTMAX_LINKS = ("softmax", "rounded_softmax")
+"""Links of all outputs that keep their order, but for what rounding makes equal."""
+
+LAST_BITS = 64
+"""Units in the last place that powers may differ by, and more."""
+
+CLEAR_LEAD = 2.0**-8
+"""By how much a margin leads whose probability is above another one's, however it is rounded."""
+
+EVERY = slice(None)
+"""All outputs."""
+
+MAX_CLASSES = 64
+"""Classes for which the lead of each on each other is kept."""
+
+
+def values_of_sums(forest: Forest, sums: Array) -> Array:
+    """Return the values (R, C) of sums, but for the last bits of powers."""
+    return forest.values_of(finish_sums(forest, sums.copy()))
+
+
+def rises(forest: Forest) -> bool:
+    """Return whether each value rises with its own sum and depends on no other."""
+    return forest.link in RISING_LINKS and forest.link_scale > 0
+
+
+def _doubt(forest: Forest, values: Array) -> Array:
+    """Return by how much values may differ from those of compiled code, (R, C)."""
+    share = 0.0 if forest.link in EXACT_LINKS else LAST_BITS * float(np.finfo(values.dtype).eps)
+    return np.abs(values) * values.dtype.type(share)
+
+
+class Above:
+    """Decides whether values are above a threshold.
+
+    Attributes:
+        yes, no: (S + 1, C'), sums from which on, and up to which, all is decided behind a stretch.
+    """
+
+    def __init__(self, stretches: Stretches, threshold: Any, outputs: slice = EVERY) -> None:
+        """Find the thresholds of sums.
+
+        Args:
+            stretches: of a model whose values rise.
+            threshold: a number, or one for each output.
+            outputs: those that are asked for, C'.
+        """
+        forest, bounds = stretches.forest, stretches.bounds
+        dtype, largest = forest.sum_dtype, bounds.largest + bounds.slack
+
+        def surely(sums: Array) -> Array:
+            values = values_of_sums(forest, sums)
+            return np.asarray(values - _doubt(forest, values) > threshold)
+
+        def maybe(sums: Array) -> Array:
+            values = values_of_sums(forest, sums)
+            return np.asarray(values + _doubt(forest, values) > threshold)
+
+        self.ways, last = TwoWays(), len(stretches.ends) - 1
+        from_sum, to_sum = find_step(surely, largest, dtype)[1], find_step(maybe, largest, dtype)[0]
+        yes = from_sum - bounds.lower + bounds.slack
+        no = to_sum - bounds.upper - bounds.slack
+        reachable = (bounds.last >= yes) | (bounds.first <= no)
+        self._reachable = reachable[:, outputs].all(axis=1)
+        self.yes = np.nextafter(yes.astype(dtype), np.array(np.inf, dtype))
+        self.no = np.nextafter(no.astype(dtype), np.array(-np.inf, dtype))
+        self.yes[last], self.no[last], self._reachable[last] = from_sum, to_sum, True
+        self.yes, self.no, self._outputs = self.yes[:, outputs], self.no[:, outputs], outputs
+
+    def decide(self, found: Array) -> Decide:
+        """Return what writes whether rows are above, bool (R, C'), where it is decided."""
+
+        def write(stretch: int, places: Array, sums: Array) -> Array | None:
+            if not self._reachable[stretch]:
+                return None
+            asked = sums[:, self._outputs]
+            above = asked >= self.yes[stretch]
+            found[places] = above
+            undecided: Array = ~(above | (asked <= self.no[stretch])).all(axis=1)
+            return undecided
+
+        return write
+
+
+class Leader:
+    """Decides which class has the largest margin, or the largest probability."""
+
+    def __init__(self, stretches: Stretches) -> None:
+        """Compute by how much a class has to lead."""
+        forest, bounds = stretches.forest, stretches.bounds
+        trees = forest.trees_of_class[0] if forest.aggregate == "average" else 1
+        factor = forest.sum_scale / max(1, trees)  # from sums to margins
+        offset = np.zeros_like(bounds.slack) if forest.base_first else forest.base_score / factor
+        largest = float(np.max(bounds.largest + np.abs(offset)))
+        eps = float(np.finfo(forest.value_dtype or forest.sum_dtype).eps)
+        self._clear = 2 * float(bounds.slack.max()) + 2 * ROUNDINGS * eps * largest
+        if forest.link in SOFTMAX_LINKS:
+            self._clear += CLEAR_LEAD / factor
+        self._leads = bounds.least_lead + offset[:, None] - offset[None, :]
+        self.ways = TwoWays()
+
+    def decide(self, found: Array) -> Decide:
+        """Return what writes the numbers of classes, int64 (R,), where they are decided."""
+
+        def write(stretch: int, places: Array, sums: Array) -> Array:
+            every, top = np.arange(len(sums)), sums.argmax(axis=1)
+            lead = sums[every, top][:, None] - sums.astype(np.float64) + self._leads[stretch][top]
+            lead[every, top] = np.inf
+            found[places] = top
+            undecided: Array = ~(lead.min(axis=1) > self._clear)
+            return undecided
+
+        return write
+
+
+class Best:
+    """Decides which rows are not among the k with the largest values of an output."""
+
+    def __init__(self, stretches: Stretches, k: int, output: int) -> None:
+        self._stretches, self._k, self._output = stretches, k, output
+
+    def decide(self, stretch: int, places: Array, sums: Array) -> Array:
+        """Return which rows may be among them, bool (R,)."""
+        bounds, own, last = self._stretches.bounds, self._output, len(sums) - self._k
+        left = np.ones(len(sums), bool)
+        if last <= 0:
+            return left
+        score, slack = sums[:, own].astype(np.float64), bounds.slack[own]
+        least = np.partition(score, last)[last] + bounds.lower[stretch, own] - slack
+        most = score + (bounds.upper[stretch, own] + slack)
+        below = np.flatnonzero(most < least)
+        if len(below):  # by sums; two sums may have one value
+            values = self._values(np.append(most[below], least))
+            doubt = _doubt(self._stretches.forest, values)
+            left[below] = ~(values[:-1] + doubt[:-1] < values[-1] - doubt[-1])
+        return left
+
+    def _values(self, sums: Array) -> Array:
+        """Return the values (R,) of sums (R,) of the output."""
+        forest = self._stretches.forest
+        table = np.zeros((len(sums), forest.n_outputs), forest.sum_dtype)
+        table[:, self._output] = sums
+        return values_of_sums(forest, table)[:, self._output]
+
+
+def can_lead(forest: Forest) -> bool:
+    """Return whether the class of a row is decided by the order of its sums."""
+    of_margins = forest.class_rule in ("argmax_margin", "top_margin")
+    of_values = forest.class_rule == "argmax_probability"
+    keeps_order = of_margins or (of_values and forest.link in ("identity", *SOFTMAX_LINKS))
+    equal = len(set(forest.trees_of_class.tolist())) == 1 or forest.aggregate == "sum"
+    is_one = not forest.targets and 1 < forest.n_outputs <= MAX_CLASSES
+    return is_one and equal and keeps_order
