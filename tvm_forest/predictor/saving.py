@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -46,33 +46,47 @@ KIND = "predictor"
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 """Where a saved predictor is: under a path, at hand, or in what can be read."""
 
+Reader = Callable[[dict[str, Any], dict[str, Any], str, bool], Predictor]
+"""Takes a manifest, parts, what begins messages, and whether to compile anew."""
+
 
 def save(predictor: Predictor, file: str | os.PathLike[str] | BinaryIO) -> None:
     """See `Predictor.save`."""
+    write_saved(lambda: to_bytes(predictor), file)
+
+
+def write_saved(make: Callable[[], bytes], file: str | os.PathLike[str] | BinaryIO) -> None:
+    """Write what is made once the place for it is known to be good, see `Predictor.save`."""
     where = "save: argument 'file'"
     if hasattr(file, "write"):
-        file.write(to_bytes(predictor))
+        file.write(make())
         return
     path = archive.to_path(file, where)
     archive.check_place(path, where)
-    archive.write_file(path, to_bytes(predictor), where)
+    archive.write_file(path, make(), where)
 
 
 def load_predictor(
-    file: Source, signature: str | None = None, recompile: bool = False
+    file: Source,
+    signature: str | None = None,
+    recompile: bool = False,
+    others: dict[str, Reader] | None = None,
 ) -> Predictor:
-    """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any."""
+    """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any.
+
+    `others` read archives of other kinds.
+    """
     where = "load_predictor: argument 'file'"
     if isinstance(file, bytes | bytearray | memoryview):
-        return from_bytes(bytes(file), where, signature, recompile)
+        return from_bytes(bytes(file), where, signature, recompile, others)
     if hasattr(file, "read"):
         data = file.read()
         if not isinstance(data, bytes):
             raise InputError(f"{where}: it is open for text; open it with mode 'rb'")
-        return from_bytes(data, where, signature, recompile)
+        return from_bytes(data, where, signature, recompile, others)
     path = archive.to_path(file, where)
     where += f": {archive.shorten(str(path))}"
-    return from_bytes(archive.read_file(path, where), where, signature, recompile)
+    return from_bytes(archive.read_file(path, where), where, signature, recompile, others)
 
 
 def to_bytes(predictor: Predictor) -> bytes:
@@ -101,10 +115,7 @@ def to_bytes(predictor: Predictor) -> bytes:
         about_code = {"form": code.form, "made_for": code.made_for, "symbols": part.symbols}
         stored.append({"code": about_code, "functions": functions})
     manifest = {
-        "kind": KIND,
-        "format": FORMAT,
-        "versions": _versions(),
-        "signature": predictor.signature,
+        **describe(predictor),
         "row_width": predictor.forest.row_width,
         "n_jobs": predictor.n_jobs,
         "target": predictor.target.to_dict(),
@@ -117,6 +128,12 @@ def to_bytes(predictor: Predictor) -> bytes:
     return archive.pack(archive.Archive(manifest, parts))
 
 
+def describe(predictor: Predictor) -> dict[str, Any]:
+    """Return what `check_manifest` looks at."""
+    about = {"kind": KIND, "format": FORMAT, "versions": _versions()}
+    return {**about, "signature": predictor.signature}
+
+
 def _name_code(number: int, form: str) -> str:
     """Name the part that holds the code of a library, counted from 0."""
     return f"code{number or ''}.{form}"
@@ -127,6 +144,7 @@ def from_bytes(
     where: str = "load_predictor",
     signature: str | None = None,
     recompile: bool = False,
+    others: dict[str, Reader] | None = None,
 ) -> Predictor:
     """Return the predictor that `to_bytes` was given; with `recompile`, none of its code is run.
 
@@ -134,8 +152,12 @@ def from_bytes(
         ModelFormatError, BuildError: see `load_predictor`.
     """
     manifest, parts = archive.unpack(data, where)
-    _check_manifest(manifest, where, signature)
-    with _refuse_unexpected(where):
+    kind = str(manifest.get("kind"))
+    if others is not None and kind in others:
+        check_manifest(manifest, where, signature, kind)
+        return others[kind](manifest, parts, where, recompile)
+    check_manifest(manifest, where, signature)
+    with refuse_unexpected(where):
         return _to_predictor(manifest, parts, recompile)
 
 
@@ -149,14 +171,14 @@ def read_saved(path: str) -> tuple[BuildRequest, dict[str, Any], str]:
     """
     where = f"read_saved: {archive.shorten(path)}"
     manifest, parts = archive.unpack(archive.read_file(Path(path), where), where)
-    _check_manifest(manifest, where, None)
-    with _refuse_unexpected(where):
+    check_manifest(manifest, where, None)
+    with refuse_unexpected(where):
         made_for, version = manifest["code"]["made_for"], manifest["versions"]["tvm_forest"]
         return _read_model(manifest, parts), made_for, version
 
 
 @contextlib.contextmanager
-def _refuse_unexpected(where: str) -> Iterator[None]:
+def refuse_unexpected(where: str) -> Iterator[None]:
     """Turn what goes wrong with the content of a whole file into an error that says so."""
     try:
         yield
@@ -169,9 +191,16 @@ def _refuse_unexpected(where: str) -> Iterator[None]:
         ) from None
 
 
-def _check_manifest(manifest: dict[str, Any], where: str, signature: str | None) -> None:
+def check_manifest(
+    manifest: dict[str, Any], where: str, signature: str | None, kind: str = KIND
+) -> None:
+    """Refuse an archive of another kind, of a newer version, or of another model.
+
+    Raises:
+        ModelFormatError: as said.
+    """
     for field, wanted, remedy in (
-        ("kind", KIND, "give what Predictor.save wrote"),
+        ("kind", kind, "give what Predictor.save wrote"),
         ("format", FORMAT, "read it with the version of tvm_forest that wrote it, or save anew"),
         ("signature", signature, "the model has changed since; build and save it again"),
     ):

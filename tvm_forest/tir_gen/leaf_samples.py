@@ -1,0 +1,336 @@
+"""The code of what samples in leaves say together: quantiles, means, scores and proximities.
+
+takes: the name of a reduction; gives: a TIR function (leaves, arrays of the model ..., results).
+
+    for each row
+        for the leaf of each tree, for each sample in it    counts[rank] += 1
+        for the ranks that were touched, ascending          the reduction
+        for the same samples again                          counts[rank] = 0
+
+A sample is a training row in the leaf that it reached, and known by its rank among the sorted
+targets. A second table counts the samples of each block of ranks, so that a row costs what its
+samples do, however many the model was trained on. Each part of the rows has counters of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from .builder import Builder
+from .ir import guard, i64
+from .ops import keep_rounded
+
+SHARED = "_shared"
+"""How reductions end in which the samples of a leaf share one weight."""
+
+BITS = 8
+"""Ranks of a block, as a power of two."""
+
+REAL, WHOLE, PLACE = "float64", "int64", "int32"
+
+MODEL = ("offsets", "starts", "ranks", "values", "shares", "order")
+"""Arrays of the model: the first node of each tree (T,), the first sample of each node (M + 1,),
+ranks of samples (S,), values by rank (N,), one over the samples of each node (M,) and the training
+row of each rank (N,)."""
+
+RESULTS: dict[str, dict[str, str]] = {
+    "totals": {"total": WHOLE},
+    "totals_shared": {"total": REAL},
+    "select": {"floor": PLACE, "ceil": PLACE, "below": WHOLE, "weight": WHOLE},
+    "select_shared": {"floor": PLACE, "ceil": PLACE, "below": REAL, "weight": REAL},
+    "mean": {"mean": REAL},
+    "mean_shared": {"mean": REAL},
+    "mean_in_order": {"mean": REAL},
+    "crps": {"score": REAL},
+    "proximity": {"proximity": PLACE},
+}
+"""What each reduction gives: a number for each row, of `select` for each row and threshold, of
+`proximity` for each row and training row."""
+
+
+def takes_numbers(name: str) -> bool:
+    """Return whether a reduction takes a number for each row: its samples, or what is observed."""
+    return name.endswith(SHARED) or name == "crps"
+
+
+def emit_reduction(name: str, rank_dtype: str) -> tirx.PrimFunc:
+    """Return the function of a reduction.
+
+    Args:
+        name: one of `RESULTS`.
+        rank_dtype: of ranks.
+
+    Emits:
+        a function (leaves int32 (n, t), arrays of `MODEL` ..., numbers float64 (n,) if it takes
+        them, thresholds (n, q) of the dtype of sums for `select`, counts (parts, N), blocks int32
+        (parts, N / 256 + 1), results ...). Counts and blocks are zero before and after.
+    """
+    return _Reduction(name, rank_dtype).emit()
+
+
+class _Reduction:
+    """A reduction under construction."""
+
+    def __init__(self, name: str, rank_dtype: str) -> None:
+        self.name, self.code = name, Builder()
+        self.shared = name.endswith(SHARED)
+        self.sum_dtype = REAL if self.shared else WHOLE
+        n, self.n_trees, parts, self.n_ranks, q = (tirx.Var(x, WHOLE) for x in "ntprq")
+        self.n_rows, self.parts, self.n_thresholds = n, parts, q
+        own = {"ranks": rank_dtype, "values": REAL, "shares": REAL, "order": PLACE}
+        self.leaves = _declare("leaves", (n, self.n_trees), PLACE)
+        # the table of addresses says nothing of lengths
+        self.model = {x: _declare(x, (i64(1 << 40),), own.get(x, WHOLE)) for x in MODEL}
+        self.numbers = _declare("numbers", (n,), REAL)
+        self.thresholds = _declare("thresholds", (n, q), self.sum_dtype)
+        self.counts = _declare("counts", (parts, self.n_ranks), REAL if self.shared else PLACE)
+        self.blocks = _declare("blocks", (parts, tirx.Var("b", WHOLE)), PLACE)
+        shapes = {"select": (n, q), "proximity": (n, self.n_ranks)}
+        shape = shapes.get(name.removesuffix(SHARED), (n,))
+        self.results = {x: _declare(x, shape, dtype) for x, dtype in RESULTS[name].items()}
+
+    def emit(self) -> tirx.PrimFunc:
+        """Return the function."""
+        code, takes = self.code, [self.leaves, *self.model.values()]
+        takes += [self.numbers] if takes_numbers(self.name) else []
+        takes += [self.thresholds] if self.name.startswith("select") else []
+        with code.parallel("part", self.parts) as self.part:
+            first = code.hold("first", tirx.floordiv(self.n_rows * self.part, self.parts))
+            last = tirx.floordiv(self.n_rows * (self.part + 1), self.parts)
+            with code.repeat("at", last - first) as at:
+                self.row = code.hold("row", first + at)
+                REDUCTIONS[self.name](self)
+        params = [*takes, self.counts, self.blocks, *self.results.values()]
+        return tirx.PrimFunc(params, code.finish())
+
+    # -- samples ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _each_sample(self, at_leaf: Callable[[Any, Any], None] | None = None) -> Iterator[Any]:
+        """Open a loop over the ranks of all samples, in the order of trees.
+
+        Args:
+            at_leaf: is told the node of each leaf, and how many samples it has.
+        """
+        code, model = self.code, self.model
+        with code.repeat("tree", self.n_trees) as tree:
+            leaf = self.leaves[self.row, tree].astype(WHOLE)
+            node = code.hold("node", model["offsets"][tree] + leaf)
+            begin = code.hold("begin", model["starts"][node])
+            count = code.hold("count", model["starts"][node + 1] - begin)
+            if at_leaf is not None:
+                at_leaf(node, count)
+            with code.repeat("sample", count) as sample:
+                yield code.hold("rank", model["ranks"][begin + sample].astype(WHOLE))
+
+    def _count(self) -> None:
+        """Emit what counts the samples of a row, and how many they are."""
+        code, one = self.code, tirx.const(1, PLACE)
+        self.total = code.hold("total", i64(0))
+        weight = code.hold("weight", _real(1.0)) if self.shared else one
+
+        def start(node: Any, count: Any) -> None:
+            code.put(self.total, self.total + count)
+            if self.shared:
+                share = keep_rounded(self.model["shares"][node] * self.numbers[self.row])
+                code.put(weight, share / self.n_trees.astype(REAL))
+
+        with self._each_sample(start) as rank:
+            block = rank >> BITS
+            code.store(self.counts, self.counts[self.part, rank] + weight, [self.part, rank])
+            code.store(self.blocks, self.blocks[self.part, block] + one, [self.part, block])
+
+    def _clear(self) -> None:
+        """Emit what sets counters to zero: those that were touched, or all if that is less."""
+        code, zero = self.code, tirx.const(0, PLACE)
+        empty = _real(0.0) if self.shared else zero
+        few = self.total * 2 < self.n_ranks
+        with code.block(lambda body: guard(body, [few])), self._each_sample() as rank:
+            code.store(self.counts, empty, [self.part, rank])
+            code.store(self.blocks, zero, [self.part, rank >> BITS])
+        with code.block(lambda body: guard(body, [tirx.Not(few)])):
+            with code.repeat("rank", self.n_ranks) as rank:
+                code.store(self.counts, empty, [self.part, rank])
+            with code.repeat("block", self.blocks.shape[1]) as block:
+                code.store(self.blocks, zero, [self.part, block])
+
+    def _load(self, rank: Any) -> Any:
+        return self.counts[self.part, rank]
+
+    def _end(self, block: Any) -> Any:
+        """Return the rank behind a block."""
+        return tirx.min((block + 1) << BITS, self.n_ranks)
+
+    @contextmanager
+    def _each_touched(self) -> Iterator[tuple[Any, Any]]:
+        """Open a loop over ranks that have samples, ascending: (rank, their weight, float64)."""
+        code = self.code
+        with code.repeat("block", self.blocks.shape[1]) as block:
+            used = self.blocks[self.part, block] > 0
+            with code.block(lambda body: guard(body, [used])):
+                first = code.hold("first_rank", block << BITS)
+                with code.repeat("in_block", self._end(block) - first) as place:
+                    rank = code.hold("rank", first + place)
+                    weight = code.hold("weight", self._load(rank).astype(REAL))
+                    with code.block(lambda body: guard(body, [weight > 0])):
+                        yield rank, weight
+
+    # -- reductions -------------------------------------------------------------------------------
+
+    def give_totals(self) -> None:
+        """Count the samples of each row, or add up the weights in the order of ranks."""
+        code = self.code
+        total = code.hold("sum", tirx.const(0, self.sum_dtype))
+        if self.shared:
+            self._count()
+            with self._each_touched() as (_, weight):
+                code.put(total, total + weight)
+            self._clear()
+        else:
+            starts, offsets = self.model["starts"], self.model["offsets"]
+            with code.repeat("tree", self.n_trees) as tree:
+                leaf = self.leaves[self.row, tree].astype(WHOLE)
+                node = code.hold("node", offsets[tree] + leaf)
+                code.put(total, total + starts[node + 1] - starts[node])
+        code.store(self.results["total"], total, [self.row])
+
+    def give_mean(self) -> None:
+        """Average the values in the order of ranks, each with its weight."""
+        code = self.code
+        self._count()
+        total, weights = code.hold("sum", _real(0.0)), code.hold("weights", _real(0.0))
+        with self._each_touched() as (rank, weight):
+            code.put(total, total + keep_rounded(self.model["values"][rank] * weight))
+            code.put(weights, weights + weight)
+        code.store(self.results["mean"], total / weights, [self.row])
+        self._clear()
+
+    def give_mean_in_order(self) -> None:
+        """Average the values of all samples in the order of trees."""
+        code = self.code
+        total, count = code.hold("sum", _real(0.0)), code.hold("n", i64(0))
+        with self._each_sample() as rank:
+            code.put(total, total + self.model["values"][rank])
+            code.put(count, count + 1)
+        code.store(self.results["mean"], total / count.astype(REAL), [self.row])
+
+    def give_crps(self) -> None:
+        """Integrate the square between the distribution and the step at what is observed."""
+        code, observed = self.code, self.code.hold("observed", self.numbers[self.row])
+        self._count()
+        score, below = code.hold("score", _real(0.0)), code.hold("below", _real(0.0))
+        last = code.hold("last", observed)
+        with self._each_touched() as (rank, weight):
+            value = code.hold("value", self.model["values"][rank])
+            share = code.hold("share", below / self.total.astype(REAL))
+            left = tirx.min(value, observed) - tirx.min(last, observed)
+            right = tirx.max(value, observed) - tirx.max(last, observed)
+            rest = _real(1.0) - share
+            code.put(score, score + (share * share * left + rest * rest * right))
+            code.put(below, below + weight)
+            code.put(last, value)
+        beyond = tirx.max(observed - last, _real(0.0))
+        known = tirx.isnan(observed)
+        code.store(self.results["score"], tirx.Select(known, observed, score + beyond), [self.row])
+        self._clear()
+
+    def give_proximity(self) -> None:
+        """Count for each training row in how many trees, with its weight, it is in the leaf."""
+        result = self.results["proximity"]
+        with self._each_sample() as rank:
+            place = [self.row, self.model["order"][rank].astype(WHOLE)]
+            self.code.store(result, result[place[0], place[1]] + tirx.const(1, PLACE), place)
+
+    def give_selected(self) -> None:
+        """Find the rank at which the weights of a row pass each threshold, and the one before."""
+        self._count()
+        with self.code.repeat("at", self.n_thresholds) as self.at:
+            self._find()
+        self._clear()
+
+    def _find(self) -> None:
+        """Emit the search for one threshold: `ceil` passes it, `floor` is the rank before.
+
+        Where none passes it, both are the last one. Where the first does that has samples, `floor`
+        is rank 0, as in quantile-forest.
+        """
+        code, none = self.code, i64(-1)
+        threshold = code.hold("threshold", self.thresholds[self.row, self.at])
+        below = code.hold("below", tirx.const(0, self.sum_dtype))
+        found, last, skipped = (code.hold(x, none) for x in ("found", "last", "skipped"))
+        block = code.hold("block", i64(0))
+        searching = tirx.And(found < 0, block < self.blocks.shape[1])
+        with code.block(lambda body: tirx.While(searching, body)):
+            here = code.hold("here", self.blocks[self.part, block].astype(self.sum_dtype))
+            is_before = here <= 0 if self.shared else below + here <= threshold
+            skips = code.hold("skips", is_before.astype(PLACE)) > 0
+            if not self.shared:  # or the weights would be added up in another order
+                with code.block(lambda body: guard(body, [skips])):
+                    code.put(below, below + here)
+                    code.put(skipped, tirx.Select(here > 0, block, skipped))
+            with code.block(lambda body: guard(body, [tirx.Not(skips)])):
+                self._find_in_block(block, threshold, below, found, last)
+            code.put(block, block + 1)
+        self._step_back(last, skipped)
+        self._write(below, found, last)
+
+    def _find_in_block(self, block: Any, threshold: Any, below: Any, found: Any, last: Any) -> None:
+        code = self.code
+        rank, end = code.hold("rank", block << BITS), code.hold("end", self._end(block))
+        searching = tirx.And(found < 0, rank < end)
+        with code.block(lambda body: tirx.While(searching, body)):
+            weight = code.hold("weight", self._load(rank).astype(self.sum_dtype))
+            passes = code.hold("passes", (below + weight > threshold).astype(PLACE))
+            code.put(found, tirx.Select(passes > 0, rank, found))
+            code.put(last, tirx.Select(tirx.And(passes < 1, weight > 0), rank, last))
+            code.put(below, tirx.Select(passes > 0, below, below + weight))
+            code.put(rank, rank + 1)
+
+    def _step_back(self, last: Any, skipped: Any) -> None:
+        """Emit the search for the last rank of a block that was skipped."""
+        code = self.code
+        with code.block(lambda body: guard(body, [last < 0, skipped >= 0])):
+            code.put(last, self._end(skipped) - 1)
+            empty = self._load(last) <= 0
+            with code.block(lambda body: tirx.While(empty, body)):
+                code.put(last, last - 1)
+
+    def _write(self, below: Any, found: Any, last: Any) -> None:
+        code = self.code
+        floor = code.hold("floor", tirx.max(last, i64(0)))
+        ceil = code.hold("ceil", tirx.Select(found < 0, floor, found))
+        values = {
+            "floor": floor.astype(PLACE),
+            "ceil": ceil.astype(PLACE),
+            "below": below,
+            "weight": self._load(ceil).astype(self.sum_dtype),
+        }
+        for name, value in values.items():
+            code.store(self.results[name], value, [self.row, self.at])
+
+
+REDUCTIONS: dict[str, Callable[[_Reduction], None]] = {
+    "totals": _Reduction.give_totals,
+    "totals_shared": _Reduction.give_totals,
+    "select": _Reduction.give_selected,
+    "select_shared": _Reduction.give_selected,
+    "mean": _Reduction.give_mean,
+    "mean_shared": _Reduction.give_mean,
+    "mean_in_order": _Reduction.give_mean_in_order,
+    "crps": _Reduction.give_crps,
+    "proximity": _Reduction.give_proximity,
+}
+
+
+def _declare(name: str, shape: tuple[Any, ...], dtype: str) -> Any:
+    itemsize = tvm.DataType(dtype).itemsize
+    return tirx.decl_buffer(shape, dtype, name, data_alignment=itemsize)
+
+
+def _real(value: float) -> Any:
+    return tirx.FloatImm(REAL, value)
