@@ -22,6 +22,7 @@ import tvm
 from tvm import tirx
 
 from .builder import Builder
+from .contribution_lookup import PREFETCH, TO_READ
 from .ir import guard, i64
 from .ops import keep_rounded
 
@@ -30,6 +31,9 @@ SHARED = "_shared"
 
 BITS = 8
 """Ranks of a block, as a power of two."""
+
+AHEAD = 6
+"""Trees between the one whose samples are counted, and that whose samples are fetched."""
 
 REAL, WHOLE, PLACE = "float64", "int64", "int32"
 
@@ -119,14 +123,25 @@ class _Reduction:
         """
         code, model = self.code, self.model
         with code.repeat("tree", self.n_trees) as tree:
-            leaf = self.leaves[self.row, tree].astype(WHOLE)
-            node = code.hold("node", model["offsets"][tree] + leaf)
+            self._fetch(model["starts"][self._node(tree + 2 * AHEAD)])
+            self._fetch(model["ranks"][model["starts"][self._node(tree + AHEAD)]])
+            node = code.hold("node", self._node(tree))
             begin = code.hold("begin", model["starts"][node])
             count = code.hold("count", model["starts"][node + 1] - begin)
             if at_leaf is not None:
                 at_leaf(node, count)
             with code.repeat("sample", count) as sample:
                 yield code.hold("rank", model["ranks"][begin + sample].astype(WHOLE))
+
+    def _node(self, tree: Any) -> Any:
+        """Return the number of the leaf that a row reaches in a tree, or in the last one."""
+        tree = tirx.min(tree, self.n_trees - 1)
+        return self.model["offsets"][tree] + self.leaves[self.row, tree].astype(WHOLE)
+
+    def _fetch(self, load: Any) -> None:
+        """Emit what brings an element near, before it is read."""
+        address = tirx.address_of(load)
+        self.code.add(tirx.Evaluate(tirx.call_llvm_intrin("void", PREFETCH, address, *TO_READ)))
 
     def _count(self) -> None:
         """Emit what counts the samples of a row, and how many they are."""
@@ -192,10 +207,9 @@ class _Reduction:
                 code.put(total, total + weight)
             self._clear()
         else:
-            starts, offsets = self.model["starts"], self.model["offsets"]
+            starts = self.model["starts"]
             with code.repeat("tree", self.n_trees) as tree:
-                leaf = self.leaves[self.row, tree].astype(WHOLE)
-                node = code.hold("node", offsets[tree] + leaf)
+                node = code.hold("node", self._node(tree))
                 code.put(total, total + starts[node + 1] - starts[node])
         code.store(self.results["total"], total, [self.row])
 
