@@ -320,7 +320,7 @@ def load_predictor(file: Source, model: Any = None, *, recompile: bool = False) 
         <Predictor of xgboost multi:softprob: 15 trees, 4 features, target llvm>
     """
     signature = None if model is None else load(model).signature
-    others = {"quantile predictor": quantiles.read_saved}
+    others = {"quantile predictor": lambda *saved: quantiles.read_saved(*saved)}
     return saving.load_predictor(file, signature, recompile, others)
 
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -70,7 +70,7 @@ def load_predictor(
     file: Source,
     signature: str | None = None,
     recompile: bool = False,
-    others: dict[str, Reader] | None = None,
+    others: Mapping[str, Reader] | None = None,
 ) -> Predictor:
     """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any.
 
@@ -144,7 +144,7 @@ def from_bytes(
     where: str = "load_predictor",
     signature: str | None = None,
     recompile: bool = False,
-    others: dict[str, Reader] | None = None,
+    others: Mapping[str, Reader] | None = None,
 ) -> Predictor:
     """Return the predictor that `to_bytes` was given; with `recompile`, none of its code is run.
 

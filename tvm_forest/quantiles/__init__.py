@@ -31,7 +31,7 @@ from .estimates import MAX_NUMBERS, read_asked
 from .predictor import QuantilePredictor as QuantilePredictor
 from .predictor import read_saved as read_saved
 from .reductions import check_target
-from .samples import LeafSamples, collect_samples, read_library
+from .samples import LeafSamples, collect_samples, read_library, read_targets
 
 LIBRARY = "quantile_forest"
 
@@ -117,7 +117,9 @@ def build_quantiles(
     check_target(machine)
     forest = frontends.load(model)
     rows = to_rows(rows, forest)
-    values = _read_targets(where, targets, len(rows))
+    values = read_targets(where, targets, len(rows))
+    if not len(rows):
+        raise InputError(f"{where}: argument 'rows': there are none; give those of the training")
     drawn = _list_drawn(where, model, len(rows)) if in_bag else None
     predictor = building.build(building.plan(forest, schedule, machine, exact=True))
     step = max(1, MAX_NUMBERS // max(1, forest.n_trees))
@@ -127,21 +129,6 @@ def build_quantiles(
     samples = collect_samples(leaves, values, _count_nodes(forest), drawn, default_quantiles)
     predictor.n_jobs = n_jobs
     return QuantilePredictor(predictor, samples)
-
-
-def _read_targets(where: str, targets: Any, n_rows: int) -> Array:
-    """Return targets, float64 (N, C)."""
-    try:
-        values = np.asarray(targets, np.float64)
-    except (TypeError, ValueError):
-        values = np.full(1, np.nan)
-    is_whole = values.ndim in (1, 2) and len(values) == n_rows > 0 and values.size
-    if not (is_whole and np.isfinite(values).all()):
-        raise InputError(
-            f"{where}: argument 'targets': expected numbers of shape ({n_rows},) or ({n_rows}, C) "
-            f"that are neither NaN nor infinite, of one row or more, got shape {values.shape}"
-        )
-    return values.reshape(n_rows, -1)
 
 
 def _list_drawn(where: str, model: Any, n_rows: int) -> list[Array]:

@@ -14,15 +14,19 @@ Each operation here is one of the library's, in its order.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array
-from .reductions import SHARED, Reductions
+from ..runtime.results import SHARED
+from .reductions import Reductions
 
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+ROUNDINGS: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}
+"""How those that take one sample of single ones find its place."""
 
 MEAN = "mean"
 
@@ -57,7 +61,7 @@ class Asked(NamedTuple):
 
 
 def read_asked(
-    where: str, quantiles: object, interpolation: str, weighted: bool, shared: bool, together: bool
+    where: str, quantiles: Any, interpolation: str, weighted: bool, shared: bool, together: bool
 ) -> Asked:
     """Check what a user asks for.
 
@@ -76,11 +80,10 @@ def read_asked(
             f"{where}: argument 'weighted_leaves': trees that are averaged have no weights; leave "
             "out 'aggregate_leaves_first=False'"
         )
-    names = list(quantiles) if isinstance(quantiles, list | tuple) else quantiles
-    if quantiles is None or (isinstance(names, str) and names == MEAN) or names == [MEAN]:
+    if quantiles is None or (isinstance(quantiles, str | list) and quantiles in (MEAN, [MEAN])):
         return Asked(None, interpolation, bool(weighted), shared, bool(together))
     try:
-        wanted = np.atleast_1d(np.asarray(quantiles, np.float64))
+        wanted: Array = np.atleast_1d(np.asarray(quantiles, np.float64))
     except (TypeError, ValueError):
         wanted = np.full(1, np.nan)
     if wanted.ndim != 1 or not len(wanted) or not ((wanted >= 0) & (wanted <= 1)).all():
@@ -230,9 +233,8 @@ class _Estimate(NamedTuple):
         """Return quantiles as `numpy.quantile` computes them."""
         last, rule = leaves.shape[1] - 1, self.asked.interpolation
         places = last * quantiles
-        if rule in ("lower", "higher", "nearest"):
-            rounded = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}[rule](places)
-            return self._find_places(leaves, rounded[None])[0]
+        if rule in ROUNDINGS:
+            return self._find_places(leaves, ROUNDINGS[rule](places)[None])[0]
         if rule == "midpoint":
             places = 0.5 * (np.floor(places) + np.ceil(places))
         lower = np.floor(places)

@@ -19,7 +19,7 @@ from ..predictor import saving
 from ..predictor.predictor import Predictor, Range
 from .estimates import MAX_NUMBERS, Asked, estimate, read_asked
 from .reductions import Reductions
-from .samples import FIELDS, LeafSamples
+from .samples import FIELDS, LeafSamples, read_targets
 
 KIND = "quantile predictor"
 """The kind of an archive that holds a saved one."""
@@ -192,24 +192,19 @@ class QuantilePredictor(Predictor):
             True
         """
         rows = to_rows(rows, self.forest)
-        try:
-            observed = np.asarray(targets, np.float64)
-        except (TypeError, ValueError):
-            observed = np.zeros((0, 0, 0))
-        shapes = [(len(rows), self.samples.n_outputs)]
-        shapes += [(len(rows),)] if self.samples.n_outputs == 1 else []
-        if observed.shape not in shapes:
+        observed = read_targets("crps", targets, len(rows))
+        if observed.shape[1] != self.samples.n_outputs:
             raise InputError(
-                f"crps: argument 'targets': expected numbers of shape {shapes[-1]}, got "
-                f"{observed.shape}; give what was observed for each row"
+                f"crps: argument 'targets': {observed.shape[1]} for each row, and the model has "
+                f"{self.samples.n_outputs}; give what was observed of these"
             )
-        scores, flat = np.empty(observed.shape), observed.reshape(len(rows), -1)
+        scores = np.empty(observed.shape)
         for span, leaves in self._walk(rows, n_jobs):
-            for output in range(flat.shape[1]):
-                given = (np.ascontiguousarray(flat[span, output]),)
-                found = self._reductions.run("crps", leaves, output, given, n_jobs)[0]
-                scores.reshape(flat.shape)[span, output] = found
-        return scores
+            for output, given in enumerate(observed[span].T):
+                number = (np.ascontiguousarray(given),)
+                found = self._reductions.run("crps", leaves, output, number, n_jobs)[0]
+                scores[span, output] = found
+        return scores.reshape(np.shape(targets))
 
     def proximity(self, rows: Any, n_jobs: int | None = None) -> Array:
         """Count in how many trees each training row is in the leaf of each row.
@@ -371,9 +366,9 @@ def read_saved(
     """
     with saving.refuse_unexpected(where):
         inner = saving.from_bytes(parts[INSIDE], where, recompile=recompile)
-        arrays = [np.array(parts[f"{name}.npy"]) for name in FIELDS]
-        samples = LeafSamples(*arrays, bool(manifest["single"]), manifest["default"])
-        return QuantilePredictor(inner, samples)
+        kept: dict[str, Any] = {name: np.array(parts[f"{name}.npy"]) for name in FIELDS}
+        kept |= {name: manifest[name] for name in ("single", "default")}
+        return QuantilePredictor(inner, LeafSamples(**kept))
 
 
 def _refuse_others(where: str, given: dict[str, Any]) -> None:

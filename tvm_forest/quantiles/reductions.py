@@ -7,24 +7,26 @@ Their code is the same for all models, and is kept in the process and in the use
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..code_cache import digest, digest_sources
+from ..code_cache import digest
 from ..cores import available_cores
 from ..errors import UnsupportedModel
 from ..forest import Array
 from ..gpu_runtime import ModelArray
 from ..late import import_late
+from ..laying_out.request import BuildRequest
+from ..predictor.compiling import describe_machine_code
 from ..predictor.functions import AddressTable, Functions
 from ..process.ending import is_waited_for
 from ..process.locks import holds_off_forks, make_lock
 from ..runtime import Library
+from ..runtime.results import OF_SAMPLES, SHARED
 from ..schedule_prims.batches import PARALLEL
 from ..target import Target
-from ..targets.stored_code import describe_machine, find_code_cache, load_kept
+from ..targets.stored_code import find_code_cache, load_kept
 from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs
 from ..threads.pool import POOL
 from .samples import LeafSamples
@@ -35,22 +37,6 @@ if TYPE_CHECKING:
 else:
     compiler = import_late("tvm_forest.compiler")
     kept_code = import_late("tvm_forest.targets.kept_code")
-
-SHARED = "_shared"
-"""How reductions end in which the samples of a leaf share one weight."""
-
-RESULTS: dict[str, tuple[tuple[str, ...], str]] = {
-    "totals": (("int64",), "row"),
-    "totals_shared": (("float64",), "row"),
-    "select": (("int32", "int32", "int64", "int64"), "threshold"),
-    "select_shared": (("int32", "int32", "float64", "float64"), "threshold"),
-    "mean": (("float64",), "row"),
-    "mean_shared": (("float64",), "row"),
-    "mean_in_order": (("float64",), "row"),
-    "crps": (("float64",), "row"),
-    "proximity": (("int32",), "rank"),
-}
-"""The dtypes of what each reduction gives, and for what beside each row."""
 
 RANKS_OF_BLOCK = 256
 
@@ -88,7 +74,7 @@ class Reductions:
         """Return what a reduction gives for rows.
 
         Args:
-            name: see `RESULTS`.
+            name: see `OF_SAMPLES`.
             leaves: int32 (R, T), numbers of nodes.
             output: the target whose ranks are read.
             inputs: numbers float64 (R,) if the reduction takes them, then thresholds (R, Q).
@@ -99,10 +85,9 @@ class Reductions:
         parts = min(len(leaves), threads * PARTS_OF_THREAD if threads > 1 else 1)
         counts = np.zeros((parts, n_ranks), "float64" if shared else "int32")
         blocks = np.zeros((parts, -(-n_ranks // RANKS_OF_BLOCK)), "int32")
-        dtypes, each = RESULTS[name]
-        ends = {"row": (), "rank": (n_ranks,)}
-        shape = inputs[-1].shape if each == "threshold" else (len(leaves), *ends[each])
-        results = [np.zeros(shape, dtype) for dtype in dtypes]
+        shape = inputs[-1].shape if name.startswith("select") else (len(leaves),)
+        shape = (len(leaves), n_ranks) if name == "proximity" else shape
+        results = [np.zeros(shape, dtype) for dtype in OF_SAMPLES[name].values()]
         if results[0].size:
             table = self._find_table(output, shared)
             self._call(name, threads, (leaves, table, *inputs, counts, blocks, *results))
@@ -142,7 +127,7 @@ class Reductions:
         if key not in _libraries:
             with _lock:
                 if key not in _libraries:
-                    library = _compile_or_load(name, dtype, target)
+                    library = _compile_or_load(name, dtype, self._functions.request)
                     self._functions.adopt(library, has_threads=True)
                     _libraries[key] = library
         return _libraries[key]
@@ -161,11 +146,11 @@ def check_target(target: Target) -> None:
         )
 
 
-def _compile_or_load(name: str, rank_dtype: str, target: Target) -> Library:
+def _compile_or_load(name: str, rank_dtype: str, request: BuildRequest) -> Library:
     """Return the library of a reduction, from the cache if it has it."""
+    target = request.target
     cache = find_code_cache(target)
-    facts = [str(getattr(target, entry.name)) for entry in fields(target)]
-    key = digest("samples", digest_sources(), describe_machine(), *facts, name, rank_dtype)
+    key = digest("samples", name, rank_dtype, *describe_machine_code(request))
     library = None if cache is None else load_kept(cache, key, target)
     if library is not None:
         return library

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..forest import Array
 from ..frontends.refusals import unsupported
 from ..values import dataclass
@@ -93,6 +94,24 @@ def read_library(model: Any) -> LeafSamples:
         values, ranks = (x[None] for x in np.unique(clipped, return_inverse=True))
         order = np.zeros(0, np.int32)
     return _make(values, counts, starts, ranks, order, single, model.default_quantiles)
+
+
+def read_targets(where: str, targets: Any, n_rows: int) -> Array:
+    """Return targets of rows, float64 (N, C).
+
+    Raises:
+        InputError: they are no finite numbers, or not those of so many rows.
+    """
+    try:
+        values = np.asarray(targets, np.float64)
+    except (TypeError, ValueError):
+        values = np.full(n_rows, np.nan)
+    if values.shape[:1] != (n_rows,) or values.ndim > 2 or not np.isfinite(values).all():
+        raise InputError(
+            f"{where}: argument 'targets': expected finite numbers of shape ({n_rows},) or "
+            f"({n_rows}, C), got shape {values.shape}; give one for each row"
+        )
+    return values if values.ndim == 2 else values[:, None]
 
 
 def collect_samples(

@@ -21,13 +21,11 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from ..runtime.results import OF_SAMPLES, SHARED
 from .builder import Builder
 from .contribution_lookup import PREFETCH, TO_READ
 from .ir import guard, i64
 from .ops import keep_rounded
-
-SHARED = "_shared"
-"""How reductions end in which the samples of a leaf share one weight."""
 
 BITS = 8
 """Ranks of a block, as a power of two."""
@@ -42,20 +40,6 @@ MODEL = ("offsets", "starts", "ranks", "values", "shares", "order")
 ranks of samples (S,), values by rank (N,), one over the samples of each node (M,) and the training
 row of each rank (N,)."""
 
-RESULTS: dict[str, dict[str, str]] = {
-    "totals": {"total": WHOLE},
-    "totals_shared": {"total": REAL},
-    "select": {"floor": PLACE, "ceil": PLACE, "below": WHOLE, "weight": WHOLE},
-    "select_shared": {"floor": PLACE, "ceil": PLACE, "below": REAL, "weight": REAL},
-    "mean": {"mean": REAL},
-    "mean_shared": {"mean": REAL},
-    "mean_in_order": {"mean": REAL},
-    "crps": {"score": REAL},
-    "proximity": {"proximity": PLACE},
-}
-"""What each reduction gives: a number for each row, of `select` for each row and threshold, of
-`proximity` for each row and training row."""
-
 
 def takes_numbers(name: str) -> bool:
     """Return whether a reduction takes a number for each row: its samples, or what is observed."""
@@ -66,7 +50,7 @@ def emit_reduction(name: str, rank_dtype: str) -> tirx.PrimFunc:
     """Return the function of a reduction.
 
     Args:
-        name: one of `RESULTS`.
+        name: one of `OF_SAMPLES`.
         rank_dtype: of ranks.
 
     Emits:
@@ -96,7 +80,7 @@ class _Reduction:
         self.blocks = _declare("blocks", (parts, tirx.Var("b", WHOLE)), PLACE)
         shapes = {"select": (n, q), "proximity": (n, self.n_ranks)}
         shape = shapes.get(name.removesuffix(SHARED), (n,))
-        self.results = {x: _declare(x, shape, dtype) for x, dtype in RESULTS[name].items()}
+        self.results = {x: _declare(x, shape, y) for x, y in OF_SAMPLES[name].items()}
 
     def emit(self) -> tirx.PrimFunc:
         """Return the function."""
@@ -249,8 +233,7 @@ class _Reduction:
             code.put(below, below + weight)
             code.put(last, value)
         beyond = tirx.max(observed - last, _real(0.0))
-        known = tirx.isnan(observed)
-        code.store(self.results["score"], tirx.Select(known, observed, score + beyond), [self.row])
+        code.store(self.results["score"], score + beyond, [self.row])
         self._clear()
 
     def give_proximity(self) -> None:
