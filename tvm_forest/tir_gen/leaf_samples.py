@@ -251,56 +251,34 @@ class _Reduction:
         self._clear()
 
     def _find(self) -> None:
-        """Emit the search for one threshold: `ceil` passes it, `floor` is the rank before.
+        """Emit the search for one threshold: `ceil` passes it, `floor` is the one before.
 
-        Where none passes it, both are the last one. Where the first does that has samples, `floor`
-        is rank 0, as in quantile-forest.
+        Where none passes it, both are the last one that has samples. Where the first of these does,
+        `floor` is rank 0, as in quantile-forest.
         """
-        code, none = self.code, i64(-1)
+        code, ranks = self.code, self.n_ranks
         threshold = code.hold("threshold", self.thresholds[self.row, self.at])
         below = code.hold("below", tirx.const(0, self.sum_dtype))
-        found, last, skipped = (code.hold(x, none) for x in ("found", "last", "skipped"))
-        block = code.hold("block", i64(0))
-        searching = tirx.And(found < 0, block < self.blocks.shape[1])
-        with code.block(lambda body: tirx.While(searching, body)):
-            here = code.hold("here", self.blocks[self.part, block].astype(self.sum_dtype))
-            is_before = here <= 0 if self.shared else below + here <= threshold
-            skips = code.hold("skips", is_before.astype(PLACE)) > 0
-            if not self.shared:  # or the weights would be added up in another order
-                with code.block(lambda body: guard(body, [skips])):
-                    code.put(below, below + here)
-                    code.put(skipped, tirx.Select(here > 0, block, skipped))
-            with code.block(lambda body: guard(body, [tirx.Not(skips)])):
-                self._find_in_block(block, threshold, below, found, last)
-            code.put(block, block + 1)
-        self._step_back(last, skipped)
-        self._write(below, found, last)
-
-    def _find_in_block(self, block: Any, threshold: Any, below: Any, found: Any, last: Any) -> None:
-        code = self.code
-        rank, end = code.hold("rank", block << BITS), code.hold("end", self._end(block))
-        searching = tirx.And(found < 0, rank < end)
-        with code.block(lambda body: tirx.While(searching, body)):
-            weight = code.hold("weight", self._load(rank).astype(self.sum_dtype))
-            passes = code.hold("passes", (below + weight > threshold).astype(PLACE))
-            code.put(found, tirx.Select(passes > 0, rank, found))
-            code.put(last, tirx.Select(tirx.And(passes < 1, weight > 0), rank, last))
-            code.put(below, tirx.Select(passes > 0, below, below + weight))
+        rank, block = code.hold("rank", i64(0)), code.hold("block", i64(0))
+        if not self.shared:  # or weights would be added up in another order
+            last_block = self.blocks.shape[1] - 1
+            here = self.blocks[self.part, tirx.min(block, last_block)].astype(self.sum_dtype)
+            more = tirx.And(block <= last_block, below + here <= threshold)
+            with code.block(lambda body: tirx.While(more, body)):
+                code.put(below, below + here)
+                code.put(block, block + 1)
+            code.put(rank, tirx.min(block << BITS, ranks))
+        here = self._load(tirx.min(rank, ranks - 1)).astype(self.sum_dtype)
+        more = tirx.And(rank < ranks, below + here <= threshold)
+        with code.block(lambda body: tirx.While(more, body)):
+            code.put(below, below + here)
             code.put(rank, rank + 1)
-
-    def _step_back(self, last: Any, skipped: Any) -> None:
-        """Emit the search for the last rank of a block that was skipped."""
-        code = self.code
-        with code.block(lambda body: guard(body, [last < 0, skipped >= 0])):
-            code.put(last, self._end(skipped) - 1)
-            empty = self._load(last) <= 0
-            with code.block(lambda body: tirx.While(empty, body)):
-                code.put(last, last - 1)
-
-    def _write(self, below: Any, found: Any, last: Any) -> None:
-        code = self.code
-        floor = code.hold("floor", tirx.max(last, i64(0)))
-        ceil = code.hold("ceil", tirx.Select(found < 0, floor, found))
+        floor = code.hold("floor", rank - 1)
+        more = tirx.And(floor > 0, self._load(tirx.max(floor, i64(0))) <= 0)
+        with code.block(lambda body: tirx.While(more, body)):
+            code.put(floor, floor - 1)
+        code.put(floor, tirx.max(floor, i64(0)))
+        ceil = code.hold("ceil", tirx.Select(rank < ranks, rank, floor))
         values = {
             "floor": floor.astype(PLACE),
             "ceil": ceil.astype(PLACE),
