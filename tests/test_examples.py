@@ -12,18 +12,26 @@ import numpy as np
 import pytest
 
 import tvm_forest
-from tvm_forest import Predictor
+from tvm_forest import Predictor, QuantilePredictor
 
 WITHOUT = {"compile", "patch", "unpatch", "warm"}
 """Functions whose effect outlives an example, or that would take its seconds."""
+
+
+LACKED = {"update", "rounds", "predict_value", "export_library"}
+"""Methods of a Predictor that one of quantiles refuses."""
 
 
 def list_documented() -> dict[str, Callable[..., Any]]:
     """Return public functions, and public methods of a predictor, by name."""
     functions = {name: getattr(tvm_forest, name) for name in tvm_forest._ROOM_OF}
     found = {name: x for name, x in functions.items() if inspect.isfunction(x)}
-    methods = inspect.getmembers(Predictor, inspect.isfunction)
-    return found | {f"Predictor.{name}": x for name, x in methods if not name.startswith("_")}
+    methods = dict(inspect.getmembers(Predictor, inspect.isfunction))
+    own = {name: x for name, x in vars(QuantilePredictor).items() if name not in LACKED}
+    for cls, of_class in ((Predictor, methods), (QuantilePredictor, own)):
+        public = {name: x for name, x in of_class.items() if inspect.isfunction(x)}
+        found |= {f"{cls.__name__}.{k}": x for k, x in public.items() if not k.startswith("_")}
+    return found
 
 
 DOCUMENTED = list_documented()
@@ -34,13 +42,17 @@ def names() -> dict[str, Any]:
     """What an example may use: a model, its rows and labels, a plain schedule, a predictor."""
     import xgboost
     from sklearn.datasets import load_iris
+    from sklearn.ensemble import RandomForestRegressor
 
     rows, labels = load_iris(return_X_y=True)
     model = xgboost.XGBClassifier(n_estimators=5, max_depth=2, n_jobs=1).fit(rows, labels)
     plain = tvm_forest.new_schedule(model)
     predictor = tvm_forest.build(model, schedule=plain)
+    regressor = RandomForestRegressor(10, max_depth=3, random_state=0).fit(rows, labels)
+    quantiles = tvm_forest.build_quantiles(regressor, rows, labels, schedule=lambda start: start)
+    more = {"regressor": regressor, "quantile_predictor": quantiles}
     known = {"np": np, "tvm_forest": tvm_forest, "model": model, "rows": rows, "labels": labels}
-    return {**known, "plain": plain, "predictor": predictor}
+    return {**known, **more, "plain": plain, "predictor": predictor}
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

@@ -62,6 +62,10 @@ class ClassMethods:
 
         Raises:
             UnsupportedModel: as said.
+
+        Examples:
+            >>> quantile_predictor.predict_quantiles(rows, [0.1, 0.9]).shape
+            (150, 2)
         """
         raise UnsupportedModel(
             f"predict_quantiles: the model '{self.forest.source}' has no training rows in its "

@@ -106,8 +106,8 @@ def build_quantiles(
         InputError: rows or targets of the wrong kind or number, or no such quantiles.
 
     Examples:
-        >>> found = tvm_forest.build_quantiles(regressor, training, targets, schedule=plain)
-        >>> found.predict_quantiles(training, [0.1, 0.9]).shape
+        >>> found = tvm_forest.build_quantiles(regressor, rows, labels, n_jobs=1)
+        >>> found.predict_quantiles(rows, [0.1, 0.9]).shape
         (150, 2)
     """
     where = "build_quantiles"

@@ -84,7 +84,7 @@ class QuantilePredictor(Predictor):
             InputError, UnsupportedModel: see `predict_quantiles`.
 
         Examples:
-            >>> quantile_predictor.predict(training[:3]).shape
+            >>> quantile_predictor.predict(rows[:3]).shape
             (3,)
         """
         for name, given in (("iteration_range", iteration_range), ("which", which)):
@@ -132,7 +132,7 @@ class QuantilePredictor(Predictor):
             UnsupportedModel: predictions out of the bag, or weights of leaves that are averaged.
 
         Examples:
-            >>> quantile_predictor.predict_quantiles(training, [0.1, 0.5, 0.9]).shape
+            >>> quantile_predictor.predict_quantiles(rows, [0.1, 0.5, 0.9]).shape
             (150, 3)
         """
         where = "predict_quantiles"
@@ -159,7 +159,7 @@ class QuantilePredictor(Predictor):
             InputError: rows or an argument of the wrong kind.
 
         Examples:
-            >>> quantile_predictor.predict_interval(training, level=0.8).shape
+            >>> quantile_predictor.predict_interval(rows, level=0.8).shape
             (150, 2)
         """
         is_number = isinstance(level, int | float) and not isinstance(level, bool)
@@ -188,7 +188,7 @@ class QuantilePredictor(Predictor):
             InputError: rows or targets of the wrong kind or number.
 
         Examples:
-            >>> bool((quantile_predictor.crps(training, targets) >= 0).all())
+            >>> bool((quantile_predictor.crps(rows, labels) >= 0).all())
             True
         """
         rows = to_rows(rows, self.forest)
@@ -221,7 +221,7 @@ class QuantilePredictor(Predictor):
             UnsupportedModel: a model with monotonic constraints, which changes targets.
 
         Examples:
-            >>> quantile_predictor.proximity(training[:2]).shape
+            >>> quantile_predictor.proximity(rows[:2]).shape
             (2, 150)
         """
         found = [x for _, x in self._count_near("proximity", rows, n_jobs)]
@@ -242,7 +242,7 @@ class QuantilePredictor(Predictor):
             UnsupportedModel: see `proximity`.
 
         Examples:
-            >>> int(quantile_predictor.nearest_rows(training[7:8], k=1).counts[0, 0])
+            >>> int(quantile_predictor.nearest_rows(rows[7:8], k=1).counts[0, 0])
             10
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
