@@ -15,7 +15,7 @@ import xgboost as xgb
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
 import tvm_forest
-from tvm_forest import cli, streams
+from tvm_forest import archive, cli, streams
 from tvm_forest.errors import InputError, ModelFormatError, UnsupportedModel
 from tvm_forest.quantiles import estimates
 from tvm_forest.quantiles.predictor import QuantilePredictor
@@ -223,6 +223,20 @@ def test_files_pickles_and_copies_keep_samples(tmp_path: Path) -> None:
         assert each.n_jobs == 1
     with pytest.raises(ModelFormatError, match="'signature'"):
         tvm_forest.load_predictor(tmp_path / "model.tvmf", grow(n_estimators=2)[0])
+
+
+@pytest.mark.parametrize("name", ["starts", "offsets", "ranks", "order", "values"])
+def test_samples_that_lead_out_of_arrays_are_refused(name: str, tmp_path: Path) -> None:
+    predictor, _, _ = of_forest()
+    predictor.save(tmp_path / "model.tvmf")
+    manifest, parts = archive.unpack((tmp_path / "model.tvmf").read_bytes(), "test")
+    wrong = np.array(parts[f"{name}.npy"])
+    changed = wrong.astype(np.float32) if name == "values" else wrong
+    changed.flat[-1] = 30_000
+    parts[f"{name}.npy"] = changed
+    data = archive.pack(archive.Archive(manifest, parts))
+    with pytest.raises(ModelFormatError, match="samples are not those of the forest"):
+        tvm_forest.load_predictor(data, recompile=True)
 
 
 def test_a_saved_one_needs_neither_library_nor_compiler(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from .estimates import MAX_NUMBERS, read_asked
 from .predictor import QuantilePredictor as QuantilePredictor
 from .predictor import read_saved as read_saved
 from .reductions import check_target
-from .samples import LeafSamples, collect_samples, read_library, read_targets
+from .samples import LeafSamples, collect_samples, count_nodes, read_library, read_targets
 
 LIBRARY = "quantile_forest"
 
@@ -126,7 +126,9 @@ def build_quantiles(
     leaves = np.concatenate(
         [predictor.apply(rows[x : x + step], n_jobs) for x in range(0, len(rows), step)]
     ).astype(np.int32)
-    samples = collect_samples(leaves, values, _count_nodes(forest), drawn, default_quantiles)
+    samples = collect_samples(
+        leaves, values, count_nodes(predictor.forest), drawn, default_quantiles
+    )
     predictor.n_jobs = n_jobs
     return QuantilePredictor(predictor, samples)
 
@@ -145,10 +147,3 @@ def _list_drawn(where: str, model: Any, n_rows: int) -> list[Array]:
             f"{model._n_samples}; give those, or leave out 'in_bag'"
         )
     return list(drawn)
-
-
-def _count_nodes(forest: Forest) -> Array:
-    """Return (T,), one more than the largest number of a node of each tree."""
-    counts = np.zeros(forest.n_trees, np.int64)
-    np.maximum.at(counts, forest.node_tree, forest.node_id.astype(np.int64) + 1)
-    return counts

@@ -19,7 +19,7 @@ from ..predictor import saving
 from ..predictor.predictor import Predictor, Range
 from .estimates import MAX_NUMBERS, Asked, estimate, read_asked
 from .reductions import Reductions
-from .samples import FIELDS, LeafSamples, read_targets
+from .samples import FIELDS, LeafSamples, check_samples, count_nodes, read_targets
 
 KIND = "quantile predictor"
 """The kind of an archive that holds a saved one."""
@@ -367,8 +367,9 @@ def read_saved(
     with saving.refuse_unexpected(where):
         inner = saving.from_bytes(parts[INSIDE], where, recompile=recompile)
         kept: dict[str, Any] = {name: np.array(parts[f"{name}.npy"]) for name in FIELDS}
-        kept |= {name: manifest[name] for name in ("single", "default")}
-        return QuantilePredictor(inner, LeafSamples(**kept))
+        samples = LeafSamples(single=manifest["single"], default=manifest["default"], **kept)
+        check_samples(samples, count_nodes(inner.forest))
+        return QuantilePredictor(inner, samples)
 
 
 def _refuse_others(where: str, given: dict[str, Any]) -> None:

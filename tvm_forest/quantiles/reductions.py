@@ -40,8 +40,9 @@ else:
 
 RANKS_OF_BLOCK = 256
 
-PARTS_OF_THREAD = 4
-"""Parts of the rows of a call for each thread, so that none waits long for the last one."""
+PARTS_OF_THREAD, MAX_COUNTERS = 4, 1 << 16
+"""Parts of the rows of a call for each thread, so that none waits long for the last one; one where
+there are more counters than so many."""
 
 _libraries: dict[tuple[str, str, Target], Library] = {}
 """What this process has compiled or loaded."""
@@ -82,7 +83,8 @@ class Reductions:
         """
         shared, n_ranks = name.endswith(SHARED), self.samples.values.shape[1]
         threads = self._count_threads(leaves, n_jobs)
-        parts = min(len(leaves), threads * PARTS_OF_THREAD if threads > 1 else 1)
+        parts = threads * PARTS_OF_THREAD if threads > 1 and n_ranks <= MAX_COUNTERS else threads
+        parts = min(len(leaves), parts)
         counts = np.zeros((parts, n_ranks), "float64" if shared else "int32")
         blocks = np.zeros((parts, -(-n_ranks // RANKS_OF_BLOCK)), "int32")
         shape = inputs[-1].shape if name.startswith("select") else (len(leaves),)

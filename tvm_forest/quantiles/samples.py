@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..forest import Array
+from ..forest import Array, Forest
 from ..frontends.refusals import unsupported
 from ..values import dataclass
 
@@ -25,8 +25,14 @@ Default = float | list[float] | str | None
 MAX_SHORT = 1 << 16
 """Training rows up to which a rank takes two bytes."""
 
-FIELDS = ("values", "offsets", "starts", "ranks", "order")
-"""The arrays of samples, by name."""
+FIELDS = {
+    "values": ("float64",),
+    "offsets": ("int64",),
+    "starts": ("int64",),
+    "ranks": ("uint16", "int32"),
+    "order": ("int32",),
+}
+"""The arrays of samples by name, and their dtypes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +67,41 @@ class LeafSamples:
     def sizes(self) -> Array:
         """Int64 (M,), samples of each node."""
         return np.diff(self.starts)
+
+
+def count_nodes(forest: Forest) -> Array:
+    """Return (T,), one more than the largest number of a node of each tree of the source."""
+    tree = forest.tree_id[forest.node_tree]
+    counts = np.zeros(tree.max(initial=-1) + 1, np.int64)
+    np.maximum.at(counts, tree[tree >= 0], forest.node_id[tree >= 0].astype(np.int64) + 1)
+    return counts
+
+
+def check_samples(samples: LeafSamples, counts: Array) -> None:
+    """Check that compiled code stays inside of arrays that come from a file.
+
+    Args:
+        samples: the arrays.
+        counts: see `count_nodes`.
+
+    Raises:
+        ValueError: it would not.
+    """
+    arrays = {name: getattr(samples, name) for name in FIELDS}
+    n_ranks, ends = samples.values.shape[1], np.append(samples.offsets, len(samples.starts) - 1)
+    is_inside = (
+        all(str(x.dtype) in FIELDS[name] and x.flags.c_contiguous for name, x in arrays.items())
+        and len(samples.offsets) == len(counts)
+        and (np.diff(ends) >= counts).all()
+        and (samples.offsets >= 0).all()
+        and samples.starts[0] == 0
+        and (np.diff(samples.starts) >= 0).all()
+        and samples.ranks.shape == (samples.n_outputs, samples.starts[-1])
+        and all((0 <= x).all() and (x < n_ranks).all() for x in (samples.ranks, samples.order))
+        and len(samples.order) in (0, n_ranks)
+    )
+    if not is_inside:
+        raise ValueError("samples are not those of the forest")
 
 
 def read_library(model: Any) -> LeafSamples:
