@@ -300,13 +300,13 @@ def _add_twin(
     return {name: make_twin(function), name + PARALLEL: function.with_attr(SYMBOL, name + PARALLEL)}
 
 
-def compile_reduction(name: str, rank_dtype: str, target: Target) -> Library:
-    """Compile a reduction of samples in leaves, for all models, see `tir_gen.leaf_samples`.
+def compile_tally(name: str, rank_dtype: str, target: Target) -> Library:
+    """Compile a tally of samples in leaves, for all models, see `tir_gen.leaf_samples`.
 
     Raises:
         BuildError, InputError: see `compile_forest`.
     """
-    emitted = leaf_samples.emit_reduction(name, rank_dtype)
+    emitted = leaf_samples.emit_tally(name, rank_dtype)
     made = _add_twin(emitted, name, len(leaf_samples.MODEL), cpu.tvm_target(target))
     return _compile_lowered(tvm.IRModule(made), {}, target)
 

@@ -5,7 +5,7 @@ QuantilePredictor.
 
     rows --leaves of all trees--> samples --counts by rank--> quantiles, means, scores, proximities
 
-Meinshausen, Quantile Regression Forests, 2006. The code of reductions is emitted by
+Meinshausen, Quantile Regression Forests, 2006. The code of tallies is emitted by
 `tir_gen.leaf_samples`.
 """
 
@@ -30,8 +30,8 @@ from ..values import replace
 from .estimates import MAX_NUMBERS, read_asked
 from .predictor import QuantilePredictor as QuantilePredictor
 from .predictor import read_saved as read_saved
-from .reductions import check_target
 from .samples import LeafSamples, collect_samples, count_nodes, read_library, read_targets
+from .tallies import check_target
 
 LIBRARY = "quantile_forest"
 

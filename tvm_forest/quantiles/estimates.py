@@ -1,6 +1,6 @@
 """Quantiles and means of the samples that rows reach, by the definitions of quantile-forest.
 
-takes: Reductions, leaves of rows; gives: float64 arrays.
+takes: Tallies, leaves of rows; gives: float64 arrays.
 
 Three definitions of a quantile q of n samples, between which quantile-forest chooses:
 
@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array
 from ..runtime.results import SHARED
-from .reductions import Reductions
+from .tallies import Tallies
 
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
@@ -94,19 +94,19 @@ def read_asked(
     return Asked(wanted, interpolation, bool(weighted), shared, bool(together))
 
 
-def estimate(reductions: Reductions, leaves: Array, asked: Asked, n_jobs: int | None) -> Array:
+def estimate(tallies: Tallies, leaves: Array, asked: Asked, n_jobs: int | None) -> Array:
     """Return what is asked for, float64 (R, C, Q), NaN where a row reaches no sample.
 
     Args:
-        reductions: of the model.
+        tallies: of the model.
         leaves: int32 (R, T).
         asked: what.
         n_jobs: see `Predictor.predict`.
     """
-    samples = reductions.samples
+    samples = tallies.samples
     found = np.empty((len(leaves), samples.n_outputs, asked.width))
     for output in range(samples.n_outputs):
-        part = _Estimate(reductions, asked, output, n_jobs)
+        part = _Estimate(tallies, asked, output, n_jobs)
         if asked.together or samples.single:
             found[:, output] = part.of_rows(leaves)
         else:
@@ -117,14 +117,14 @@ def estimate(reductions: Reductions, leaves: Array, asked: Asked, n_jobs: int | 
 class _Estimate(NamedTuple):
     """What is asked for of one target."""
 
-    reductions: Reductions
+    tallies: Tallies
     asked: Asked
     output: int
     n_jobs: int | None
 
     def of_rows(self, leaves: Array) -> Array:
         """Return (R, Q) of the samples that each row reaches."""
-        single = self.reductions.samples.single
+        single = self.tallies.samples.single
         if self.asked.quantiles is None:
             return (self._average_single if single else self._average)(leaves)[:, None]
         if single:
@@ -133,7 +133,7 @@ class _Estimate(NamedTuple):
 
     def of_trees(self, leaves: Array) -> Array:
         """Return (R, Q), averages over the trees of what the samples of each leaf say."""
-        samples = self.reductions.samples
+        samples = self.tallies.samples
         used = np.flatnonzero(samples.sizes)
         of_leaf = np.full((len(samples.sizes), self.asked.width), np.nan)
         for begin in range(0, len(used), MAX_NUMBERS):
@@ -149,7 +149,7 @@ class _Estimate(NamedTuple):
             return total / count
 
     def _run(self, name: str, leaves: Array, *inputs: Array) -> list[Array]:
-        return self.reductions.run(name, leaves, self.output, inputs, self.n_jobs)
+        return self.tallies.run(name, leaves, self.output, inputs, self.n_jobs)
 
     def _totals(self, leaves: Array) -> Array:
         """Return the number of samples of each row, float64 (R,)."""
@@ -163,7 +163,7 @@ class _Estimate(NamedTuple):
         return self._run("mean", leaves)[0]
 
     def _average_single(self, leaves: Array) -> Array:
-        samples, means = self.reductions.samples, np.empty(len(leaves))
+        samples, means = self.tallies.samples, np.empty(len(leaves))
         values = samples.values[self.output][samples.ranks[self.output]]
         place = samples.starts[:-1]
         for begin in range(0, len(leaves), step := max(1, MAX_NUMBERS // leaves.shape[1])):
@@ -188,7 +188,7 @@ class _Estimate(NamedTuple):
         return np.where((totals > 0)[:, None], found, np.nan)
 
     def _at(self, ranks: Array) -> Array:
-        values: Array = self.reductions.samples.values[self.output][ranks]
+        values: Array = self.tallies.samples.values[self.output][ranks]
         return values
 
     def _find_places(self, leaves: Array, *places: Array) -> list[Array]:

@@ -18,8 +18,8 @@ from ..inputs import to_rows
 from ..predictor import saving
 from ..predictor.predictor import Predictor, Range
 from .estimates import MAX_NUMBERS, Asked, estimate, read_asked
-from .reductions import Reductions
 from .samples import FIELDS, LeafSamples, check_samples, count_nodes, read_targets
+from .tallies import Tallies
 
 KIND = "quantile predictor"
 """The kind of an archive that holds a saved one."""
@@ -62,7 +62,7 @@ class QuantilePredictor(Predictor):
         self._begin()
         for name, value in vars(predictor).items():
             setattr(self, name, value)
-        self.samples, self._reductions = samples, Reductions(predictor._functions, samples)
+        self.samples, self._tallies = samples, Tallies(predictor._functions, samples)
 
     def predict(
         self,
@@ -202,7 +202,7 @@ class QuantilePredictor(Predictor):
         for span, leaves in self._walk(rows, n_jobs):
             for output, given in enumerate(observed[span].T):
                 number = (np.ascontiguousarray(given),)
-                found = self._reductions.run("crps", leaves, output, number, n_jobs)[0]
+                found = self._tallies.run("crps", leaves, output, number, n_jobs)[0]
                 scores[span, output] = found
         return scores.reshape(np.shape(targets))
 
@@ -271,12 +271,12 @@ class QuantilePredictor(Predictor):
             )
         most = max(1, MAX_NUMBERS // self.samples.values.shape[1])
         for span, leaves in self._walk(rows, n_jobs, most):
-            yield span, self._reductions.run("proximity", leaves, n_jobs=n_jobs)[0]
+            yield span, self._tallies.run("proximity", leaves, n_jobs=n_jobs)[0]
 
     def _estimate(self, rows: Any, asked: Asked, n_jobs: int | None) -> Array:
         """Return what is asked for, (R, C, Q)."""
         parts = [np.empty((0, self.samples.n_outputs, asked.width))]
-        parts += [estimate(self._reductions, x, asked, n_jobs) for _, x in self._walk(rows, n_jobs)]
+        parts += [estimate(self._tallies, x, asked, n_jobs) for _, x in self._walk(rows, n_jobs)]
         return np.concatenate(parts)
 
     def _walk(

@@ -29,7 +29,7 @@ OF_TABLES: tuple[Output, ...] = (CONTRIBUTIONS, INTERACTIONS)
 """Outputs that are computed from tables, see `ContributionTables`, without a schedule."""
 
 SHARED = "_shared"
-"""How reductions end in which the samples of a leaf share one weight."""
+"""How tallies end in which the samples of a leaf share one weight."""
 
 _SELECTED = {"floor": "int32", "ceil": "int32"}
 
@@ -44,7 +44,7 @@ OF_SAMPLES: dict[str, dict[str, str]] = {
     "crps": {"score": "float64"},
     "proximity": {"proximity": "int32"},
 }
-"""What reductions of samples give, and its dtypes: a number for each row, of `select` for each row
+"""What tallies of samples give, and its dtypes: a number for each row, of `select` for each row
 and threshold, of `proximity` for each row and training row."""
 
 

@@ -1,10 +1,10 @@
 """The code of what samples in leaves say together: quantiles, means, scores and proximities.
 
-takes: the name of a reduction; gives: a TIR function (leaves, arrays of the model ..., results).
+takes: the name of a tally; gives: a TIR function (leaves, arrays of the model ..., results).
 
     for each row
         for the leaf of each tree, for each sample in it    counts[rank] += 1
-        for the ranks that were touched, ascending          the reduction
+        for the ranks that were touched, ascending          the tally
         for the same samples again                          counts[rank] = 0
 
 A sample is a training row in the leaf that it reached, and known by its rank among the sorted
@@ -42,12 +42,12 @@ row of each rank (N,)."""
 
 
 def takes_numbers(name: str) -> bool:
-    """Return whether a reduction takes a number for each row: its samples, or what is observed."""
+    """Return whether a tally takes a number for each row: its samples, or what is observed."""
     return name.endswith(SHARED) or name == "crps"
 
 
-def emit_reduction(name: str, rank_dtype: str) -> tirx.PrimFunc:
-    """Return the function of a reduction.
+def emit_tally(name: str, rank_dtype: str) -> tirx.PrimFunc:
+    """Return the function of a tally.
 
     Args:
         name: one of `OF_SAMPLES`.
@@ -58,11 +58,11 @@ def emit_reduction(name: str, rank_dtype: str) -> tirx.PrimFunc:
         them, thresholds (n, q) of the dtype of sums for `select`, counts (parts, N), blocks int32
         (parts, N / 256 + 1), results ...). Counts and blocks are zero before and after.
     """
-    return _Reduction(name, rank_dtype).emit()
+    return _Tally(name, rank_dtype).emit()
 
 
-class _Reduction:
-    """A reduction under construction."""
+class _Tally:
+    """A tally under construction."""
 
     def __init__(self, name: str, rank_dtype: str) -> None:
         self.name, self.code = name, Builder()
@@ -92,7 +92,7 @@ class _Reduction:
             last = tirx.floordiv(self.n_rows * (self.part + 1), self.parts)
             with code.repeat("at", last - first) as at:
                 self.row = code.hold("row", first + at)
-                REDUCTIONS[self.name](self)
+                TALLIES[self.name](self)
         params = [*takes, self.counts, self.blocks, *self.results.values()]
         return tirx.PrimFunc(params, code.finish())
 
@@ -179,7 +179,7 @@ class _Reduction:
                     with code.block(lambda body: guard(body, [weight > 0])):
                         yield rank, weight
 
-    # -- reductions -------------------------------------------------------------------------------
+    # -- tallies -------------------------------------------------------------------------------
 
     def give_totals(self) -> None:
         """Count the samples of each row, or add up the weights in the order of ranks."""
@@ -289,16 +289,16 @@ class _Reduction:
             code.store(self.results[name], value, [self.row, self.at])
 
 
-REDUCTIONS: dict[str, Callable[[_Reduction], None]] = {
-    "totals": _Reduction.give_totals,
-    "totals_shared": _Reduction.give_totals,
-    "select": _Reduction.give_selected,
-    "select_shared": _Reduction.give_selected,
-    "mean": _Reduction.give_mean,
-    "mean_shared": _Reduction.give_mean,
-    "mean_in_order": _Reduction.give_mean_in_order,
-    "crps": _Reduction.give_crps,
-    "proximity": _Reduction.give_proximity,
+TALLIES: dict[str, Callable[[_Tally], None]] = {
+    "totals": _Tally.give_totals,
+    "totals_shared": _Tally.give_totals,
+    "select": _Tally.give_selected,
+    "select_shared": _Tally.give_selected,
+    "mean": _Tally.give_mean,
+    "mean_shared": _Tally.give_mean,
+    "mean_in_order": _Tally.give_mean_in_order,
+    "crps": _Tally.give_crps,
+    "proximity": _Tally.give_proximity,
 }
 
 

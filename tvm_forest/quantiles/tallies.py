@@ -1,4 +1,4 @@
-"""Reductions of samples, compiled when they are asked for, and calls of them.
+"""Tallies of samples, compiled when they are asked for, and calls of them.
 
 takes: LeafSamples, leaves of rows; gives: numbers for each row.
 
@@ -48,11 +48,11 @@ _libraries: dict[tuple[str, str, Target], Library] = {}
 """What this process has compiled or loaded."""
 
 _lock = make_lock()
-"""Held while a reduction is compiled."""
+"""Held while a tally is compiled."""
 
 
-class Reductions:
-    """The reductions of a model."""
+class Tallies:
+    """The tallies of a model."""
 
     def __init__(self, functions: Functions, samples: LeafSamples) -> None:
         """Bind the arrays of samples.
@@ -72,13 +72,13 @@ class Reductions:
         inputs: tuple[Array, ...] = (),
         n_jobs: int | None = None,
     ) -> list[Array]:
-        """Return what a reduction gives for rows.
+        """Return what a tally gives for rows.
 
         Args:
             name: see `OF_SAMPLES`.
             leaves: int32 (R, T), numbers of nodes.
             output: the target whose ranks are read.
-            inputs: numbers float64 (R,) if the reduction takes them, then thresholds (R, Q).
+            inputs: numbers float64 (R,) if the tally takes them, then thresholds (R, Q).
             n_jobs: see `Predictor.predict`.
         """
         shared, n_ranks = name.endswith(SHARED), self.samples.values.shape[1]
@@ -109,7 +109,7 @@ class Reductions:
         return self._functions.target.cores if n_jobs == -1 else int(n_jobs)
 
     def _find_table(self, output: int, shared: bool) -> AddressTable:
-        """Return the addresses of the arrays that reductions read."""
+        """Return the addresses of the arrays that tallies read."""
         if (output, shared) not in self._tables:
             samples = self.samples
             shares = np.zeros(1)
@@ -149,12 +149,12 @@ def check_target(target: Target) -> None:
 
 
 def _compile_or_load(name: str, rank_dtype: str, request: BuildRequest) -> Library:
-    """Return the library of a reduction, from the cache if it has it."""
+    """Return the library of a tally, from the cache if it has it."""
     target = request.target
     cache = find_code_cache(target)
     key = digest("samples", name, rank_dtype, *describe_machine_code(request))
     library = None if cache is None else load_kept(cache, key, target)
     if library is not None:
         return library
-    library = compiler.compile_reduction(name, rank_dtype, target)
+    library = compiler.compile_tally(name, rank_dtype, target)
     return library if cache is None else kept_code.CodeKeeper(cache, target, "").keep(key, library)
