@@ -15,7 +15,7 @@ import xgboost as xgb
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
 import tvm_forest
-from tvm_forest import archive, cli, streams
+from tvm_forest import archive, cli, clusters, streams
 from tvm_forest.errors import InputError, ModelFormatError, UnsupportedModel
 from tvm_forest.quantiles import estimates
 from tvm_forest.quantiles.predictor import QuantilePredictor
@@ -223,6 +223,14 @@ def test_files_pickles_and_copies_keep_samples(tmp_path: Path) -> None:
         assert each.n_jobs == 1
     with pytest.raises(ModelFormatError, match="'signature'"):
         tvm_forest.load_predictor(tmp_path / "model.tvmf", grow(n_estimators=2)[0])
+
+
+def test_workers_of_clusters_predict_quantiles() -> None:
+    predictor, x, _ = of_forest()
+    parcel, batch = clusters.ship(predictor), {f"c{i}": column for i, column in enumerate(x.T)}
+    for kind, name in (("predict", "prediction"), ("predict_quantiles", "quantile")):
+        found = clusters.Score(parcel, columns=[*batch], kind=kind)(batch)
+        assert np.array_equal(found[name], predictor.predict(x))
 
 
 @pytest.mark.parametrize("name", ["starts", "offsets", "ranks", "order", "values"])
