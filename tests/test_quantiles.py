@@ -121,11 +121,14 @@ def test_other_rows_than_those_of_the_training_may_leave_leaves_empty() -> None:
     found = predictor.predict_quantiles(x, [0.1, 0.9])
     reached = (model.apply(x) == model.apply(x[:1])).any(axis=1)
     assert 1 < reached.sum() < len(x)
-    assert np.array_equal(
-        found, np.where(reached, y[0], np.nan)[:, None].repeat(2, 1), equal_nan=True
-    )
-    averages = predictor.predict_quantiles(x, "mean", aggregate_leaves_first=False)
-    assert np.array_equal(averages, np.where(reached, y[0], np.nan), equal_nan=True)
+    theirs = np.where(reached, y[0], np.nan)
+    assert np.array_equal(found, np.c_[theirs, theirs], equal_nan=True)
+    for name in ("aggregate_leaves_first", "weighted_quantile", "weighted_leaves"):
+        options = {name: name == "weighted_leaves"}
+        for quantiles in ("mean", 0.3):
+            found = predictor.predict_quantiles(x, quantiles, **options)
+            np.testing.assert_allclose(found, theirs, rtol=1e-15)
+    assert np.array_equal(predictor.crps(x, y), np.abs(theirs - y), equal_nan=True)
 
 
 def test_leaves_of_any_model_have_samples() -> None:

@@ -182,7 +182,8 @@ class QuantilePredictor(Predictor):
             targets: (R,) or (R, C), what was observed.
 
         Returns:
-            float64 of that shape, within 1e-12 of the largest target.
+            float64 of that shape, within 1e-12 of the largest target; NaN where a row reaches no
+            sample.
 
         Raises:
             InputError: rows or targets of the wrong kind or number.
@@ -224,7 +225,7 @@ class QuantilePredictor(Predictor):
             >>> quantile_predictor.proximity(rows[:2]).shape
             (2, 150)
         """
-        found = [x for _, x in self._count_near("proximity", rows, n_jobs)]
+        found = list(self._count_near("proximity", rows, n_jobs))
         return np.concatenate([*found, np.zeros((0, self.samples.values.shape[1]), np.int32)])
 
     def nearest_rows(self, rows: Any, k: int = 10, n_jobs: int | None = None) -> Nearest:
@@ -252,7 +253,7 @@ class QuantilePredictor(Predictor):
         n_ranks = self.samples.values.shape[1]
         width = min(int(k), n_ranks)
         found, counts = [np.zeros((0, width), np.int64)], [np.zeros((0, width), np.int32)]
-        for _, near in self._count_near("nearest_rows", rows, n_jobs):
+        for near in self._count_near("nearest_rows", rows, n_jobs):
             # the key of a row is another one for each, and less for one that is nearer or before
             keys = np.arange(n_ranks) - near.astype(np.int64) * n_ranks
             first = np.sort(np.partition(keys, width - 1, axis=1)[:, :width], axis=1)
@@ -260,9 +261,7 @@ class QuantilePredictor(Predictor):
             found.append(np.where(counts[-1] > 0, first % n_ranks, -1))
         return Nearest(np.concatenate(found), np.concatenate(counts))
 
-    def _count_near(
-        self, where: str, rows: Any, n_jobs: int | None
-    ) -> Iterator[tuple[slice, Array]]:
+    def _count_near(self, where: str, rows: Any, n_jobs: int | None) -> Iterator[Array]:
         """Yield parts of `proximity`."""
         if not len(self.samples.order):
             raise UnsupportedModel(
@@ -270,8 +269,8 @@ class QuantilePredictor(Predictor):
                 "rows, so that they are not known; train it without 'monotonic_cst'"
             )
         most = max(1, MAX_NUMBERS // self.samples.values.shape[1])
-        for span, leaves in self._walk(rows, n_jobs, most):
-            yield span, self._tallies.run("proximity", leaves, n_jobs=n_jobs)[0]
+        for _, leaves in self._walk(rows, n_jobs, most):
+            yield self._tallies.run("proximity", leaves, n_jobs=n_jobs)[0]
 
     def _estimate(self, rows: Any, asked: Asked, n_jobs: int | None) -> Array:
         """Return what is asked for, (R, C, Q)."""

@@ -233,7 +233,8 @@ class _Tally:
             code.put(below, below + weight)
             code.put(last, value)
         beyond = tirx.max(observed - last, _real(0.0))
-        code.store(self.results["score"], score + beyond, [self.row])
+        unknown = _real(0.0) / self.total.astype(REAL)  # NaN where there are no samples
+        code.store(self.results["score"], score + beyond + unknown, [self.row])
         self._clear()
 
     def give_proximity(self) -> None:
