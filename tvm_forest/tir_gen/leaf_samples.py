@@ -233,8 +233,8 @@ class _Tally:
             code.put(below, below + weight)
             code.put(last, value)
         beyond = tirx.max(observed - last, _real(0.0))
-        unknown = _real(0.0) / self.total.astype(REAL)  # NaN where there are no samples
-        code.store(self.results["score"], score + beyond + unknown, [self.row])
+        known = tirx.min(self.total, i64(1)).astype(REAL)  # or 0 / 0, where there are no samples
+        code.store(self.results["score"], (score + beyond) / known, [self.row])
         self._clear()
 
     def give_proximity(self) -> None:
