@@ -44,6 +44,16 @@ class Nearest(NamedTuple):
     counts: Array
 
 
+def _lack(name: str, remedy: str) -> Any:
+    """Return what stands for a method of Predictor that is not there."""
+
+    def refuse(self: Any, *given: Any, **named: Any) -> NoReturn:
+        """Refuse."""
+        raise UnsupportedModel(f"{name}: quantile forests have no such method; {remedy}")
+
+    return refuse
+
+
 class QuantilePredictor(Predictor):
     """A compiled forest that knows the training rows of each leaf, see `build_quantiles`.
 
@@ -321,29 +331,10 @@ class QuantilePredictor(Predictor):
 
     # -- what is not there ------------------------------------------------------------------------
 
-    def update(self, model: Any) -> NoReturn:
-        """Refuse, for training rows would be those of the old model."""
-        raise _missing("update", "build a predictor of the new model")
-
-    def rounds(self, begin: int = 0, end: int = 0) -> NoReturn:
-        """Refuse, for quantiles are of all trees."""
-        raise _missing("rounds", "train a model of fewer trees")
-
-    def predict_value(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
-    ) -> NoReturn:
-        """Refuse, for there are several values."""
-        raise _missing("predict_value", "use predict, or predict_margin for averages of leaves")
-
-    def export_library(
-        self,
-        path: str | os.PathLike[str],
-        prefix: str = "tvm_forest_",
-        cc: Any = None,
-        to: str | None = None,
-    ) -> NoReturn:
-        """Refuse, for C functions know no training rows."""
-        raise _missing("export_library", "save it, and load it by Python")
+    update = _lack("update", "build a predictor of the new model")
+    rounds = _lack("rounds", "train a model of fewer trees")
+    predict_value = _lack("predict_value", "use predict, or predict_margin for averages of leaves")
+    export_library = _lack("export_library", "save it, and load it by Python")
 
 
 def from_bytes(data: bytes) -> Predictor:
@@ -381,7 +372,3 @@ def _refuse_others(where: str, given: dict[str, Any]) -> None:
                 f"{where}: argument {name!r}: which trees saw a row is not kept; ask "
                 "quantile-forest for predictions out of the bag"
             )
-
-
-def _missing(name: str, remedy: str) -> UnsupportedModel:
-    return UnsupportedModel(f"{name}: quantile forests have no such method; {remedy}")

@@ -92,7 +92,7 @@ class _Tally:
             last = tirx.floordiv(self.n_rows * (self.part + 1), self.parts)
             with code.repeat("at", last - first) as at:
                 self.row = code.hold("row", first + at)
-                TALLIES[self.name](self)
+                getattr(self, f"give_{self.name.removesuffix(SHARED)}")()
         params = [*takes, self.counts, self.blocks, *self.results.values()]
         return tirx.PrimFunc(params, code.finish())
 
@@ -244,7 +244,7 @@ class _Tally:
             place = [self.row, self.model["order"][rank].astype(WHOLE)]
             self.code.store(result, result[place[0], place[1]] + tirx.const(1, PLACE), place)
 
-    def give_selected(self) -> None:
+    def give_select(self) -> None:
         """Find the rank at which the weights of a row pass each threshold, and the one before."""
         self._count()
         with self.code.repeat("at", self.n_thresholds) as self.at:
@@ -288,19 +288,6 @@ class _Tally:
         }
         for name, value in values.items():
             code.store(self.results[name], value, [self.row, self.at])
-
-
-TALLIES: dict[str, Callable[[_Tally], None]] = {
-    "totals": _Tally.give_totals,
-    "totals_shared": _Tally.give_totals,
-    "select": _Tally.give_selected,
-    "select_shared": _Tally.give_selected,
-    "mean": _Tally.give_mean,
-    "mean_shared": _Tally.give_mean,
-    "mean_in_order": _Tally.give_mean_in_order,
-    "crps": _Tally.give_crps,
-    "proximity": _Tally.give_proximity,
-}
 
 
 def _declare(name: str, shape: tuple[Any, ...], dtype: str) -> Any:
