@@ -389,13 +389,16 @@ class Derived(quantile_forest.RandomForestQuantileRegressor):  # type: ignore[mi
     """May predict otherwise."""
 
 
-def test_models_that_cannot_be_built_are_refused() -> None:
+def test_models_that_cannot_be_built_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (x, y) = MODELS["default"](), data()
     regressor = quantile_forest.RandomForestQuantileRegressor
     with pytest.raises(UnsupportedModel, match="give it to tvm_forest.build"):
         tvm_forest.load(model)
     with pytest.raises(ModelFormatError, match="the estimator is not fitted"):
         tvm_forest.build(regressor())
+    with monkeypatch.context() as patch, pytest.raises(UnsupportedModel, match="1.3.12 predicts"):
+        patch.setattr(quantile_forest, "__version__", "1.3.12")
+        tvm_forest.build(model)
     with pytest.raises(UnsupportedModel, match="may predict otherwise"):
         tvm_forest.build(Derived(2).fit(x, y))
     with pytest.raises(UnsupportedModel, match="'max_samples_leaf': 1.0"):

@@ -11,6 +11,8 @@ Meinshausen, Quantile Regression Forests, 2006. The code of tallies is emitted b
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from .. import frontends
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
 from ..frontends.objects import library_of
-from ..frontends.refusals import damaged, name_in_errors
+from ..frontends.refusals import damaged, name_in_errors, unsupported
 from ..frontends.sklearn.trees import load_trees
 from ..inputs import to_rows
 from ..predictor import building
@@ -34,6 +36,9 @@ from .samples import LeafSamples, collect_samples, count_nodes, read_library, re
 from .tallies import check_target
 
 LIBRARY = "quantile_forest"
+
+OLDEST = (1, 4)
+"""The first version whose rules are known."""
 
 ESTIMATORS = ("RandomForestQuantileRegressor", "ExtraTreesQuantileRegressor")
 
@@ -52,6 +57,10 @@ def read_estimator(model: Any) -> tuple[Forest, LeafSamples]:
                 f"{type(model).__module__}.{name} may predict otherwise; give an object of "
                 f"{' or '.join(ESTIMATORS)} itself"
             )
+        version = str(getattr(sys.modules.get(LIBRARY), "__version__", "0.0"))
+        if tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST:
+            what = f"quantile-forest {version} predicts by other rules"
+            raise unsupported("__version__", what, "fit it again with 1.4 or newer")
         if "forest_" not in vars(model):
             raise damaged("forest_", "the estimator is not fitted", "fit it first")
         try:

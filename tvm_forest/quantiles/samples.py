@@ -124,6 +124,9 @@ def read_library(model: Any) -> LeafSamples:
             raise unsupported("forest_", "targets have samples of their own", "train it again")
         sizes.append(used[0].sum(axis=1))
         parts.append(np.stack([own[used[0]] for own in places]) - 1)
+    is_leaf = np.concatenate([tree.tree_.children_left < 0 for tree in model.estimators_])
+    if single and not np.concatenate(sizes)[is_leaf].all():
+        raise unsupported("forest_", "a leaf has no sample", "train it without weights of zero")
     starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
     ranks, order = np.concatenate(parts, axis=1), np.asarray(model.sorter_)[:, 0].astype(np.int32)
     if model.monotonic_cst is not None:
