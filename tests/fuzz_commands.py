@@ -47,6 +47,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "--bad-rows": ("skip", "refuse"),
         "--rejects": ("bad.csv", "out.jsonl", "x.csv", "no/x.csv", "x.npy"),
         "--kind": tuple(KINDS),
+        "--quantiles": ("0.1,0.9", "0.5", "2", "0.5,0.5", "", "x"),
         "--n-jobs": (1, 2, 0, -1, -2),
         "--recompile": (),
         "--target": ("llvm", "cuda", "{}", '{"kind": "llvm"}', "["),

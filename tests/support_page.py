@@ -45,7 +45,7 @@ The column "how" has one of these:
 
 `tvm_forest.verify(model, rows)` and `tvm-forest verify model.json rows.csv` compare one model
 with its library. `tvm-forest info --support` prints these tables; `make golden` writes this page
-from `tvm_forest.SUPPORT`.
+from `tvm_forest.SUPPORT`. Estimators of quantile-forest are on [a page of their own](quantiles.md).
 """
 TRIED = """
 ## How it was tried

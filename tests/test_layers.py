@@ -48,6 +48,7 @@ LEVELS = {
     "predictor": 11,
     "search.measuring": 12,
     "streams": 12,
+    "quantiles": 12,
     "relax": 12,
     "verification": 12,
     "viz": 12,

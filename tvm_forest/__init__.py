@@ -50,6 +50,8 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .predictor.predictor import Predictor as Predictor
     from .pruning import Pruned as Pruned
     from .pruning import prune as prune
+    from .quantiles import QuantilePredictor as QuantilePredictor
+    from .quantiles import build_quantiles as build_quantiles
     from .schedule_prims import Schedule as Schedule
     from .search.measuring import Tuned as Tuned
     from .streams import predict_file as predict_file
@@ -75,6 +77,7 @@ _ROOMS = {
     "predictor.live.warming": "Warmed warm",
     "predictor.predictor": "Predictor",
     "pruning": "Pruned prune",
+    "quantiles": "QuantilePredictor build_quantiles",
     "schedule_prims": "Schedule",
     "search.measuring": "Tuned",
     "streams": "predict_file",

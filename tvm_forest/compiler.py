@@ -47,7 +47,7 @@ from .target import Target, parse_target
 from .targets import cpu
 from .targets.kept_code import CodeKeeper
 from .targets.machine_code import compile_module
-from .tir_gen import canonical, contributions
+from .tir_gen import canonical, contributions, leaf_samples
 from .tir_gen.attributes import read_model_facts
 from .tir_gen.walks import check_walks
 from .values import dataclass, field, replace
@@ -282,16 +282,33 @@ def _lower_contributions(
     abilities = cpu.abilities(machine)
     fused = not target.on_gpu and bool({"fma", "neon"} & abilities)
     listed = contributions.list_functions(name, laid.looks_up, target.on_gpu, abilities)
-    functions = {}
+    functions = dict[str, tirx.PrimFunc]()
     for own, (width, rows) in listed.items():
         emitted = contributions.emit_contributions(laid.tables, name, width, fused, target.on_gpu)
-        emitted = emitted.with_attr(MODEL, len(laid.arguments)).with_attr(SYMBOL, own)
-        function = tirx.transform.BindTarget(machine)(tvm.IRModule({own: emitted}))[own]
-        function = function.with_attr(TWIN, own)
-        functions[own] = make_twin(function)
-        if rows > 1:
-            functions[own + PARALLEL] = function.with_attr(SYMBOL, own + PARALLEL)
+        made = _add_twin(emitted, own, len(laid.arguments), machine)
+        functions |= made if rows > 1 else {own: made[own]}
     return functions, {own: rows for own, (_, rows) in listed.items()}
+
+
+def _add_twin(
+    emitted: tirx.PrimFunc, name: str, n_arrays: int, machine: tvm.target.Target
+) -> dict[str, tirx.PrimFunc]:
+    """Return a function with a parallel loop, under its names, and its twin for one thread."""
+    emitted = emitted.with_attr(MODEL, n_arrays).with_attr(SYMBOL, name)
+    function = tirx.transform.BindTarget(machine)(tvm.IRModule({name: emitted}))[name]
+    function = function.with_attr(TWIN, name)
+    return {name: make_twin(function), name + PARALLEL: function.with_attr(SYMBOL, name + PARALLEL)}
+
+
+def compile_tally(name: str, rank_dtype: str, target: Target) -> Library:
+    """Compile a tally of samples in leaves, for all models, see `tir_gen.leaf_samples`.
+
+    Raises:
+        BuildError, InputError: see `compile_forest`.
+    """
+    emitted = leaf_samples.emit_tally(name, rank_dtype)
+    made = _add_twin(emitted, name, len(leaf_samples.MODEL), cpu.tvm_target(target))
+    return _compile_lowered(tvm.IRModule(made), {}, target)
 
 
 def _lower_function(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from ..errors import InputError
+from ..errors import InputError, UnsupportedModel
 from ..forest import Forest
 from ..forest.hits import find_peel_depths
 from ..forest.rewrites.canonical_form import canonicalize
@@ -21,14 +21,14 @@ from ..schedule_prims import Schedule
 from ..schedule_prims import rewrite as rewrite_forest
 from ..schedule_prims.batches import Edited
 from ..schedule_prims.fitting import check_fit
-from ..target import parse_target
+from ..target import Target, parse_target
 from ..threads import check_n_jobs
 from .tuning import TargetLike as TargetLike
 from .tuning import check_count
 from .tuning import tune as tune
 
 if TYPE_CHECKING:
-    from .. import compiler, frontends, verification
+    from .. import compiler, frontends, quantiles, verification
     from ..compiler import Lowered
     from ..forest import profile as profiles
     from ..forest.profile import Profile
@@ -50,6 +50,7 @@ else:
     heuristic = import_late("tvm_forest.search.heuristic")
     pending = import_late("tvm_forest.predictor.live.pending")
     profiles = import_late("tvm_forest.forest.profile")
+    quantiles = import_late("tvm_forest.quantiles")
     kept_records = import_late("tvm_forest.search.records")
     saving = import_late("tvm_forest.predictor.saving")
     verification = import_late("tvm_forest.verification")
@@ -292,6 +293,12 @@ def build(
         True
     """
     check_n_jobs("build", n_jobs)
+    if frontends.is_quantile_forest(model):
+        others = {"profile": profile, "records": records, "refuse_unseen": refuse_unseen or None}
+        several = target if isinstance(target, list) else None
+        _refuse_for_quantiles(others | {"wait": None if wait else wait, "target": several})
+        machine = Target() if isinstance(target, list) else parse_target(target)
+        return quantiles.build_estimator(model, machine, schedule, exact, n_jobs)
     forest = _load_with_hits(model, profile)
     forest = forest.refuse_unseen(refuse_unseen) if refuse_unseen is not False else forest
     if isinstance(target, list):
@@ -313,6 +320,16 @@ def build(
     predictor = building.build(request) if wait else pending.build_later(request)
     predictor.n_jobs = n_jobs
     return predictor
+
+
+def _refuse_for_quantiles(given: dict[str, Any]) -> None:
+    """Refuse arguments of `build` that quantile forests do not have."""
+    for name, value in given.items():
+        if value is not None:
+            raise UnsupportedModel(
+                f"build: argument {name!r}: {value!r:.80}: quantile forests go without; leave it "
+                "out"
+            )
 
 
 def load_predictor(file: Source, model: Any = None, *, recompile: bool = False) -> Predictor:
@@ -339,7 +356,9 @@ def load_predictor(file: Source, model: Any = None, *, recompile: bool = False) 
         >>> tvm_forest.load_predictor("model.tvmf")
         <Predictor of xgboost multi:softprob: 15 trees, 4 features, target llvm>
     """
-    return saving.load_predictor(file, None if model is None else load(model).signature, recompile)
+    signature = None if model is None else load(model).signature
+    others = {"quantile predictor": lambda *saved: quantiles.read_saved(*saved)}
+    return saving.load_predictor(file, signature, recompile, others)
 
 
 def verify(

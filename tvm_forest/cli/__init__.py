@@ -283,6 +283,8 @@ def _add_predict(commands: Any) -> None:
     _add_header(predict)
     _add_text(predict)
     predict.add_argument("--kind", choices=KINDS, default="predict", help="what to predict")
+    about = "of --kind predict_quantiles, with commas between them (default: the model's own)"
+    predict.add_argument("--quantiles", type=read_quantiles, default=(), help=about)
     _add_recompile(predict)
     _add_target(predict, default=None)
     _add_n_jobs(predict)
@@ -333,6 +335,11 @@ def _add_target(
 def read_target(text: str) -> Any:
     """Return a name, or the dict that a text in braces is as JSON."""
     return json.loads(text) if text.startswith("{") else text
+
+
+def read_quantiles(text: str) -> tuple[float, ...]:
+    """Return numbers between which there are commas."""
+    return tuple(float(number) for number in text.split(","))
 
 
 def _add_export(commands: Any) -> None:

@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> None:
             bad_rows=options.bad_rows,
             rejects=options.rejects,
             n_jobs=options.n_jobs,
+            quantiles=options.quantiles,
             progress=False if writes_here and sys.stdout.isatty() else None,
         )
     except InputError as error:

@@ -9,6 +9,7 @@ order, nulls are missing values, texts and dictionaries are categories. No engin
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +103,9 @@ def ship(model: Any) -> Parcel:
     Raises:
         ModelFormatError, UnsupportedModel, BuildError: see `build` and `load_predictor`.
     """
-    from ..predictor.saving import to_bytes
-
-    data = to_bytes(open_model(model))
+    file = io.BytesIO()
+    open_model(model).save(file)
+    data = file.getvalue()
     return Parcel(f"tvm_forest-{archive.digest_of(data)[:32]}.tvmf", data)
 
 

@@ -130,6 +130,11 @@ def _load_any(model: Any) -> Forest:
         return _load_bytes(_read_all(model), str(getattr(model, "name", "file")))
     name = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
     libraries = set(map(library_of, type(model).__mro__))
+    if is_quantile_forest(model):
+        raise UnsupportedModel(
+            f"load: argument 'model': {name} predicts by its training rows, which no Forest has; "
+            "give it to tvm_forest.build"
+        )
     # Those of the object's own libraries first: a reader that is not asked is not imported.
     readers = sorted(_FRONTENDS, key=lambda x: x.__name__.rpartition(".")[2] not in libraries)
     try:
@@ -155,6 +160,11 @@ def is_forest(model: Any) -> bool:
     """Tell whether an object is a forest by its class, may it be loaded or not."""
     libraries = set(map(library_of, type(model).__mro__))
     return bool(libraries & _OF_FORESTS) or sklearn.is_forest(model)
+
+
+def is_quantile_forest(model: Any) -> bool:
+    """Tell whether an object is of a class of quantile-forest, or derives from one."""
+    return "quantile_forest" in map(library_of, type(model).__mro__)
 
 
 def _load_file(name: str) -> Forest:

@@ -67,6 +67,21 @@ class ClassMethods:
         of_labels = forest.label_rule in ("half", "argmax_probability")
         return of_labels or forest.link in PROBABILITY_LINKS
 
+    def predict_quantiles(self, rows: Any, quantiles: Any = None, **others: Any) -> Array:
+        """Refuse, unless the model knows its training rows, see `QuantilePredictor`.
+
+        Raises:
+            UnsupportedModel: as said.
+
+        Examples:
+            >>> quantile_predictor.predict_quantiles(rows, [0.1, 0.9]).shape
+            (150, 2)
+        """
+        raise UnsupportedModel(
+            f"predict_quantiles: the model '{self.forest.source}' has no training rows in its "
+            "leaves; give them to tvm_forest.build_quantiles"
+        )
+
     def predict_class(
         self,
         rows: Any,

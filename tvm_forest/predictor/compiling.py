@@ -202,7 +202,7 @@ def _describe_kinds(
         return {
             name: bundles.name_kind(request.target, outputs, kind) for name, kind in kinds.items()
         }
-    machine = digest(*_describe_machine_code(request))
+    machine = digest(*describe_machine_code(request))
     return {name: digest("kind", machine, kind) for name, kind in kinds.items()}
 
 
@@ -238,11 +238,11 @@ def _run(cache: CodeCache, code: CodeOf) -> CodeOf:
 def _digest_model(request: BuildRequest) -> str:
     """Return the key of what is known of a model."""
     steps = [f"{smallest} {sch.to_json()}" for smallest, sch in request.schedules.items()]
-    about = (request.origin.identity, *_describe_machine_code(request))
+    about = (request.origin.identity, *describe_machine_code(request))
     return digest("model", *about, *(steps or ["default", _read_own_machine()]))
 
 
-def _describe_machine_code(request: BuildRequest) -> list[str]:
+def describe_machine_code(request: BuildRequest) -> list[str]:
     """Return what is compiled by what and for which machine, whatever the model is."""
     target = request.target
     facts = {entry.name: getattr(target, entry.name) for entry in fields(target)}

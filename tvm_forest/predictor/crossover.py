@@ -127,8 +127,7 @@ class Crossover:
         saving.save(file, self._to_bytes)
 
     def _to_bytes(self) -> bytes:
-        manifest = {"kind": saving.PAIR, "format": saving.FORMAT, "versions": saving.versions()}
-        manifest |= {"signature": self.cpu.signature, "rows": self.rows}
+        manifest = {**saving.describe(self.cpu), "kind": saving.PAIR, "rows": self.rows}
         parts = {"cpu.tvmf": saving.to_bytes(self.cpu), "gpu.tvmf": saving.to_bytes(self.gpu)}
         return archive.pack(archive.Archive(manifest, parts))
 

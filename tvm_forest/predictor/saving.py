@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -49,6 +49,9 @@ _WROTE = {
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 """Where a saved predictor is: under a path, at hand, or in what can be read."""
 
+Reader = Callable[[dict[str, Any], dict[str, Any], str, bool], Predictor]
+"""Takes a manifest, parts, what begins messages, and whether to compile anew."""
+
 
 def save(file: str | os.PathLike[str] | BinaryIO, make: Callable[[], bytes]) -> None:
     """Write bytes into a file, whose place is looked at before they are made."""
@@ -62,11 +65,17 @@ def save(file: str | os.PathLike[str] | BinaryIO, make: Callable[[], bytes]) -> 
 
 
 def load_predictor(
-    file: Source, signature: str | None = None, recompile: bool = False
+    file: Source,
+    signature: str | None = None,
+    recompile: bool = False,
+    others: Mapping[str, Reader] | None = None,
 ) -> Predictor:
-    """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any."""
+    """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any.
+
+    `others` read archives of other kinds.
+    """
     data, where = read(file, "load_predictor: argument 'file'")
-    return from_bytes(data, where, signature, recompile)
+    return from_bytes(data, where, signature, recompile, others)
 
 
 def read(file: Source, where: str) -> tuple[bytes, str]:
@@ -113,10 +122,7 @@ def to_bytes(predictor: Predictor) -> bytes:
         about_code = {"form": code.form, "made_for": code.made_for, "symbols": part.symbols}
         stored.append({"code": about_code, "functions": functions})
     manifest = {
-        "kind": KIND,
-        "format": FORMAT,
-        "versions": versions(),
-        "signature": predictor.signature,
+        **describe(predictor),
         "row_width": predictor.forest.row_width,
         "n_jobs": predictor.n_jobs,
         "target": predictor.target.to_dict(),
@@ -129,6 +135,12 @@ def to_bytes(predictor: Predictor) -> bytes:
     return archive.pack(archive.Archive(manifest, parts))
 
 
+def describe(predictor: Predictor) -> dict[str, Any]:
+    """Return what `check_manifest` looks at."""
+    about = {"kind": KIND, "format": FORMAT, "versions": _versions()}
+    return {**about, "signature": predictor.signature}
+
+
 def _name_code(number: int, form: str) -> str:
     """Name the part that holds the code of a library, counted from 0."""
     return f"code{number or ''}.{form}"
@@ -139,6 +151,7 @@ def from_bytes(
     where: str = "load_predictor",
     signature: str | None = None,
     recompile: bool = False,
+    others: Mapping[str, Reader] | None = None,
 ) -> Predictor:
     """Return the predictor that `to_bytes` was given; with `recompile`, none of its code is run.
 
@@ -146,6 +159,10 @@ def from_bytes(
         ModelFormatError, BuildError: see `load_predictor`.
     """
     manifest, parts = archive.unpack(data, where)
+    kind = str(manifest.get("kind"))
+    if others is not None and kind in others:
+        check_manifest(manifest, where, signature, kind)
+        return others[kind](manifest, parts, where, recompile)
     check_manifest(manifest, where, signature)
     with refuse_unexpected(where):
         return _to_predictor(manifest, parts, recompile)
@@ -184,9 +201,13 @@ def refuse_unexpected(where: str) -> Iterator[None]:
 def check_manifest(
     manifest: dict[str, Any], where: str, signature: str | None, kind: str = KIND
 ) -> None:
-    """Refuse a file of another kind, format or model."""
+    """Refuse an archive of another kind, of a newer version, or of another model.
+
+    Raises:
+        ModelFormatError: as said.
+    """
     for field, wanted, remedy in (
-        ("kind", kind, _WROTE[kind]),
+        ("kind", kind, _WROTE.get(kind, _WROTE[KIND])),
         ("format", FORMAT, "read it with the version of tvm_forest that wrote it, or save anew"),
         ("signature", signature, "the model has changed since; build and save it again"),
     ):
@@ -227,7 +248,7 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bo
 
 def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -> Compiled | str:
     """Load all functions that can run here, or say why those that are needed first cannot."""
-    version, here = (x["tvm_forest"] for x in (manifest["versions"], versions()))
+    version, here = (x["tvm_forest"] for x in (manifest["versions"], _versions()))
     if version != here:
         return f"it is for tvm_forest {version!r}, and here is {here!r}"
     stored = [manifest, *manifest.get("others", ())]  # older files have all functions in one
@@ -262,7 +283,6 @@ def _load(
     return CodeOf(library, symbols)
 
 
-def versions() -> dict[str, str]:
-    """Return those of what writes files, by package."""
+def _versions() -> dict[str, str]:
     package = sys.modules[__name__.partition(".")[0]]
     return {"tvm_forest": package.__version__, "numpy": np.__version__}

@@ -32,6 +32,25 @@ OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
 OF_TABLES: tuple[Output, ...] = (CONTRIBUTIONS, INTERACTIONS)
 """Outputs that are computed from tables, see `ContributionTables`, without a schedule."""
 
+SHARED = "_shared"
+"""How tallies end in which the samples of a leaf share one weight."""
+
+_SELECTED = {"floor": "int32", "ceil": "int32"}
+
+OF_SAMPLES: dict[str, dict[str, str]] = {
+    "totals": {"total": "int64"},
+    "totals_shared": {"total": "float64"},
+    "select": {**_SELECTED, "below": "int64", "weight": "int64"},
+    "select_shared": {**_SELECTED, "below": "float64", "weight": "float64"},
+    "mean": {"mean": "float64"},
+    "mean_shared": {"mean": "float64"},
+    "mean_in_order": {"mean": "float64"},
+    "crps": {"score": "float64"},
+    "proximity": {"proximity": "int32"},
+}
+"""What tallies of samples give, and its dtypes: a number for each row, of `select` for each row
+and threshold, of `proximity` for each row and training row."""
+
 
 def result_names(forest: Forest) -> tuple[str, ...]:
     """Name the buffers that "predict" writes: sums of leaves, margins, values.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from .. import archive
 from ..errors import InputError, RowError
 from .batches import MAX_NUMBERS, Batch, locate_row
-from .formats import ARROW_STREAM, KINDS, Predicted, Reading, Table, find_table
+from .formats import ARROW_STREAM, KINDS, QUANTILES, Predicted, Reading, Table, find_table
 from .places import OUTPUT, Files, find_files, refuse_unwritable
 from .progress import RowsBar
 from .reading import ALL, ReadBatch, check_reading, read_ahead, read_parts
@@ -37,6 +37,7 @@ class _Call(NamedTuple):
     kind: str
     n_jobs: int | None
     rejects: Rejects | None
+    quantiles: tuple[float, ...] = ()
 
     def predict(self, read: ReadBatch) -> Iterator[tuple[int, Batch, Predicted]]:
         """Yield the predictions of a batch, or of parts of it and where these begin.
@@ -85,8 +86,9 @@ class _Call(NamedTuple):
             raise self._locate(error, read) from None
 
     def _call(self, batch: Batch) -> Predicted:
-        result = getattr(self.predictor, self.kind)(batch.rows, n_jobs=self.n_jobs)
-        return Predicted(self.kind, result, self.predictor.forest)
+        asked = {"quantiles": list(self.quantiles)} if self.quantiles else {}
+        result = getattr(self.predictor, self.kind)(batch.rows, n_jobs=self.n_jobs, **asked)
+        return Predicted(self.kind, result, self.predictor.forest, self.quantiles)
 
     def _locate(self, error: InputError, read: ReadBatch) -> InputError:
         last = read.first_row + max(0, read.batch.span - 1)
@@ -112,6 +114,7 @@ def predict_file(
     rejects: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     progress: bool | None = False,
+    quantiles: Sequence[float] = (),
 ) -> RowCount:
     """Predict rows of files, and write the predictions to files.
 
@@ -129,7 +132,7 @@ def predict_file(
             with `target_format`.
         keep: names of columns of the rows to write before the predictions; "all" for all columns.
         kind: "predict", "predict_proba", "predict_margin", "apply", "predict_per_tree",
-            "predict_contributions" or "reasons".
+            "predict_contributions", "reasons" or "predict_quantiles".
         batch_rows: most rows that are predicted at once, 1 or more.
         source_format, target_format: "parquet", "csv", "tsv", "jsonl", "arrow" or "npy"; None for
             by the suffix.
@@ -145,6 +148,7 @@ def predict_file(
             row that is left out; "skip" is meant then.
         n_jobs: threads, see `Predictor.predict`.
         progress: show a bar on the standard error stream; None for where a person would see it.
+        quantiles: what "predict_quantiles" gives, each once; none for the model's own.
 
     Returns:
         RowCount: an int, how many rows are predicted; its attribute `skipped` says how many are
@@ -170,6 +174,11 @@ def predict_file(
         raise InputError(
             f"predict: argument 'bad_rows': {bad_rows!r} is unknown (have: refuse, skip)"
         )
+    if quantiles and (kind != QUANTILES or len(set(quantiles)) < len(quantiles)):
+        raise InputError(
+            f"predict: argument 'quantiles': {quantiles!r}: give each once, and with the kind "
+            f"{QUANTILES!r} alone"
+        )
     names = tuple(dict.fromkeys([keep] if isinstance(keep, str) else keep))
     files = find_files(source, target, source_format, target_format)
     reading = Reading(
@@ -185,7 +194,8 @@ def predict_file(
     forest = predictor.forest
     size = max(1, min(batch_rows, MAX_NUMBERS // max(1, forest.row_width)))
     left_out = Rejects(check_rejects(rejects, files))
-    call = _Call(predictor, kind, n_jobs, left_out if reading.skips else None)
+    rejected = left_out if reading.skips else None
+    call = _Call(predictor, kind, n_jobs, rejected, tuple(quantiles))
     reads = read_parts(files.parts, forest, reading, size)
     with RowsBar(progress) as bar, read_ahead(reads) as ahead, left_out:
         with refuse_unwritable(files.target):

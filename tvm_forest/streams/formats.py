@@ -34,10 +34,12 @@ KINDS = {
     "predict_per_tree": "tree",
     "predict_contributions": "contribution",
     "reasons": "reason",
+    "predict_quantiles": "quantile",
 }
 """What a column is called that a method of a Predictor gives."""
 
 CONTRIBUTIONS, REASONS = "predict_contributions", "reasons"
+QUANTILES = "predict_quantiles"
 
 ARROW_STREAM = ".arrows"
 """The suffix of Arrow IPC without the index at its end; the others have one."""
@@ -112,11 +114,13 @@ class Predicted(NamedTuple):
         kind: the name of the method.
         result: (R,), (R, C) or (R, T, C), or a list of (R, C) for each target.
         forest: the model.
+        quantiles: those that were asked for; none for the model's own.
     """
 
     kind: str
     result: Any
     forest: Forest
+    quantiles: tuple[float, ...] = ()
 
     @property
     def columns(self) -> dict[str, Array]:
@@ -124,7 +128,7 @@ class Predicted(NamedTuple):
 
         One column is called as in `KINDS`; of several, each name ends with the class label
         (probabilities), the number of the tree (leaves), the name of the column that is explained
-        (contributions), or the number of the output.
+        (contributions), the quantile, or the number of the output.
         """
         if self.kind in (CONTRIBUTIONS, REASONS):
             return self._name_explained()
@@ -142,9 +146,12 @@ class Predicted(NamedTuple):
         if result.ndim == 1:
             return {base: result}
         ends = labels.tolist() if self._is_by_class else list(range(result.shape[1]))
+        several = self.quantiles if len(self.quantiles) > 1 else None
         if result.ndim == 2:
-            return {f"{base}_{end}": result[:, i] for i, end in enumerate(ends)}
-        return {f"{base}_{i}_{k}": result[:, i, k] for i in ends for k in range(result.shape[2])}
+            named = enumerate(several or ends)
+            return {f"{base}_{end}": result[:, i] for i, end in named}
+        last = list(enumerate(several or range(result.shape[2])))
+        return {f"{base}_{i}_{end}": result[:, i, k] for i in ends for k, end in last}
 
     def _name_explained(self) -> dict[str, Array]:
         """Name contributions by the columns of rows, and reasons by their rank, from 1 on."""

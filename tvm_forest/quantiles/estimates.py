@@ -1,0 +1,252 @@
+"""Quantiles and means of the samples that rows reach, by the definitions of quantile-forest.
+
+takes: Tallies, leaves of rows; gives: float64 arrays.
+
+Three definitions of a quantile q of n samples, between which quantile-forest chooses:
+
+    weighted     the first training row at which the weights pass q (n - 1) + 1, and the one before
+    unweighted   the samples in order, at the place q (n - 1)
+    single       the same by `numpy.quantile`, where each leaf has one sample
+
+They differ in roundings, and the first one in how it interpolates rows that count several times.
+Each operation here is one of the library's, in its order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InputError, UnsupportedModel
+from ..forest import Array
+from ..runtime.results import SHARED
+from .tallies import Tallies
+
+INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+ROUNDINGS: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}
+"""How those that take one sample of single ones find its place."""
+
+MEAN = "mean"
+
+MAX_NUMBERS = 1 << 22
+"""Leaves, or results, of rows that are computed together."""
+
+TIE = 1e-16
+"""How near to the middle a place is between both."""
+
+
+class Asked(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        quantiles: float64 (Q,), from 0 to 1; None for the mean.
+        interpolation: one of `INTERPOLATIONS`.
+        weighted: see the module.
+        shared: whether the samples of a leaf share one weight.
+        together: whether the samples of all trees are one sample; else trees are averaged.
+    """
+
+    quantiles: Array | None
+    interpolation: str = "linear"
+    weighted: bool = True
+    shared: bool = False
+    together: bool = True
+
+    @property
+    def width(self) -> int:
+        """Numbers for each row and target."""
+        return 1 if self.quantiles is None else len(self.quantiles)
+
+
+def read_asked(
+    where: str, quantiles: Any, interpolation: str, weighted: bool, shared: bool, together: bool
+) -> Asked:
+    """Check what a user asks for.
+
+    Raises:
+        InputError: no such quantile or interpolation.
+        UnsupportedModel: shared weights of trees that are averaged.
+    """
+    if interpolation not in INTERPOLATIONS:
+        raise InputError(
+            f"{where}: argument 'interpolation': {interpolation!r} is not there (have: "
+            f"{', '.join(INTERPOLATIONS)})"
+        )
+    shared = bool(shared and weighted)
+    if shared and not together:
+        raise UnsupportedModel(
+            f"{where}: argument 'weighted_leaves': trees that are averaged have no weights; leave "
+            "out 'aggregate_leaves_first=False'"
+        )
+    if quantiles is None or (isinstance(quantiles, str | list) and quantiles in (MEAN, [MEAN])):
+        return Asked(None, interpolation, bool(weighted), shared, bool(together))
+    try:
+        wanted: Array = np.atleast_1d(np.asarray(quantiles, np.float64))
+    except (TypeError, ValueError):
+        wanted = np.full(1, np.nan)
+    if wanted.ndim != 1 or not len(wanted) or not ((wanted >= 0) & (wanted <= 1)).all():
+        raise InputError(
+            f"{where}: argument 'quantiles': expected numbers from 0 to 1, or 'mean', got "
+            f"{quantiles!r:.200}"
+        )
+    return Asked(wanted, interpolation, bool(weighted), shared, bool(together))
+
+
+def estimate(tallies: Tallies, leaves: Array, asked: Asked, n_jobs: int | None) -> Array:
+    """Return what is asked for, float64 (R, C, Q), NaN where a row reaches no sample.
+
+    Args:
+        tallies: of the model.
+        leaves: int32 (R, T).
+        asked: what.
+        n_jobs: see `Predictor.predict`.
+    """
+    samples = tallies.samples
+    found = np.empty((len(leaves), samples.n_outputs, asked.width))
+    for output in range(samples.n_outputs):
+        part = _Estimate(tallies, asked, output, n_jobs)
+        if asked.together or samples.single:
+            found[:, output] = part.of_rows(leaves)
+        else:
+            found[:, output] = part.of_trees(leaves)
+    return found
+
+
+class _Estimate(NamedTuple):
+    """What is asked for of one target."""
+
+    tallies: Tallies
+    asked: Asked
+    output: int
+    n_jobs: int | None
+
+    def of_rows(self, leaves: Array) -> Array:
+        """Return (R, Q) of the samples that each row reaches."""
+        single = self.tallies.samples.single
+        if self.asked.quantiles is None:
+            return (self._average_single if single else self._average)(leaves)[:, None]
+        if single:
+            return self._select_single(leaves, self.asked.quantiles)
+        return self._select(leaves, self.asked.quantiles)
+
+    def of_trees(self, leaves: Array) -> Array:
+        """Return (R, Q), averages over the trees of what the samples of each leaf say."""
+        samples = self.tallies.samples
+        used = np.flatnonzero(samples.sizes)
+        of_leaf = np.full((len(samples.sizes), self.asked.width), np.nan)
+        for begin in range(0, len(used), MAX_NUMBERS):
+            part = used[begin : begin + MAX_NUMBERS]
+            of_leaf[part] = self.of_rows(part.astype(np.int32)[:, None])
+        total, count = np.zeros((2, len(leaves), self.asked.width))
+        for tree, offset in enumerate(samples.offsets):
+            found = of_leaf[offset + leaves[:, tree]]
+            known = ~np.isnan(found)
+            total[known] += found[known]
+            count += known
+        with np.errstate(invalid="ignore"):
+            return total / count
+
+    def _run(self, name: str, leaves: Array, *inputs: Array) -> list[Array]:
+        return self.tallies.run(name, leaves, self.output, inputs, self.n_jobs)
+
+    def _totals(self, leaves: Array) -> Array:
+        """Return the number of samples of each row, float64 (R,)."""
+        return self._run("totals", leaves)[0].astype(np.float64)
+
+    def _average(self, leaves: Array) -> Array:
+        if not self.asked.weighted:
+            return self._run("mean_in_order", leaves)[0]
+        if self.asked.shared:
+            return self._run("mean" + SHARED, leaves, self._totals(leaves))[0]
+        return self._run("mean", leaves)[0]
+
+    def _average_single(self, leaves: Array) -> Array:
+        samples, means = self.tallies.samples, np.empty(len(leaves))
+        values = samples.values[self.output][samples.ranks[self.output]]
+        place = samples.starts[:-1]
+        for begin in range(0, len(leaves), step := max(1, MAX_NUMBERS // leaves.shape[1])):
+            nodes = samples.offsets + leaves[begin : begin + step]
+            means[begin : begin + step] = values[place[nodes]].mean(axis=1)
+        return means
+
+    def _select(self, leaves: Array, quantiles: Array) -> Array:
+        totals = self._totals(leaves)
+        inputs, sums, suffix = [], totals, ""
+        if self.asked.shared:
+            sums, suffix = self._run("totals" + SHARED, leaves, totals)[0], SHARED
+            inputs = [totals]
+        steps = (sums + 1.0 - 2.0)[:, None]
+        passed = quantiles * steps + 1.0
+        if not self.asked.weighted:
+            found = self._select_unweighted(leaves, passed, totals)
+        else:
+            thresholds = passed if self.asked.shared else np.floor(passed).astype(np.int64)
+            selected = self._run("select" + suffix, leaves, *inputs, thresholds)
+            found = self._interpolate_weighted(quantiles, steps, *selected)
+        return np.where((totals > 0)[:, None], found, np.nan)
+
+    def _at(self, ranks: Array) -> Array:
+        values: Array = self.tallies.samples.values[self.output][ranks]
+        return values
+
+    def _find_places(self, leaves: Array, *places: Array) -> list[Array]:
+        """Return the values at places, whole numbers of (R, Q) each, of the sorted samples."""
+        thresholds = np.concatenate(np.broadcast_arrays(*places), axis=1)
+        thresholds = np.ascontiguousarray(thresholds, np.int64)
+        if len(thresholds) < len(leaves):
+            thresholds = np.repeat(thresholds, len(leaves), axis=0)
+        ceil = self._run("select", leaves, thresholds)[1]
+        return np.split(self._at(ceil), len(places), axis=1)
+
+    def _select_unweighted(self, leaves: Array, passed: Array, totals: Array) -> Array:
+        places = np.clip(passed - 1.0, 0.0, np.maximum(totals - 1.0, 0.0)[:, None])
+        lower = np.floor(places)
+        low, high = self._find_places(leaves, lower, np.ceil(places))
+        fraction, rule = places - lower, self.asked.interpolation
+        if rule == "nearest":
+            is_tie, is_even = np.abs(fraction - 0.5) < TIE, lower % 2 == 0
+            return np.where(np.where(is_tie, is_even, fraction < 0.5), low, high)
+        return np.where(low == high, low, _interpolate(rule, low, high, fraction))
+
+    def _interpolate_weighted(
+        self, quantiles: Array, steps: Array, floor: Array, ceil: Array, below: Array, weight: Array
+    ) -> Array:
+        """Return quantiles between the values before and after thresholds."""
+        low, high, rule = self._at(floor), self._at(ceil), self.asked.interpolation
+        with np.errstate(divide="ignore", invalid="ignore"):
+            begin = np.minimum(quantiles, (below - 1.0) / steps)
+            end = np.maximum(quantiles, (below + weight - 1.0) / steps)
+            end = begin + (end - begin) / weight
+            fraction = (quantiles - begin) / (end - begin)
+        if rule == "nearest":
+            is_tie, is_odd = np.abs(fraction - 0.5) < TIE, below % 2 != 0
+            found = np.where(np.where(is_tie, is_odd, fraction < 0.5), low, high)
+        else:
+            found = _interpolate(rule, low, high, fraction)
+        found = np.where(fraction <= 0, low, np.where(fraction >= 1, high, found))
+        found = np.where(quantiles >= end, high, found)
+        return np.where((floor == ceil) | (low == high), low, found)
+
+    def _select_single(self, leaves: Array, quantiles: Array) -> Array:
+        """Return quantiles as `numpy.quantile` computes them."""
+        last, rule = leaves.shape[1] - 1, self.asked.interpolation
+        places = last * quantiles
+        if rule in ROUNDINGS:
+            return self._find_places(leaves, ROUNDINGS[rule](places)[None])[0]
+        if rule == "midpoint":
+            places = 0.5 * (np.floor(places) + np.ceil(places))
+        lower = np.floor(places)
+        fraction = places - lower
+        low, high = self._find_places(leaves, lower[None], np.minimum(lower + 1, last)[None])
+        difference = high - low
+        return np.where(
+            fraction >= 0.5, high - difference * (1 - fraction), low + difference * fraction
+        )
+
+
+def _interpolate(rule: str, low: Array, high: Array, fraction: Array) -> Array:
+    if rule == "linear":
+        return low + fraction * (high - low)
+    return {"lower": low, "higher": high}[rule] if rule != "midpoint" else 0.5 * (low + high)

@@ -1,0 +1,160 @@
+"""Tallies of samples, compiled when they are asked for, and calls of them.
+
+takes: LeafSamples, leaves of rows; gives: numbers for each row.
+
+Their code is the same for all models, and is kept in the process and in the user's cache.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..code_cache import digest
+from ..cores import available_cores
+from ..errors import UnsupportedModel
+from ..forest import Array
+from ..gpu_runtime import ModelArray
+from ..late import import_late
+from ..laying_out.request import BuildRequest
+from ..predictor.compiling import describe_machine_code
+from ..predictor.functions import AddressTable, Functions
+from ..process.ending import is_waited_for
+from ..process.locks import holds_off_forks, make_lock
+from ..runtime import Library
+from ..runtime.results import OF_SAMPLES, SHARED
+from ..schedule_prims.batches import PARALLEL
+from ..target import Target
+from ..targets.stored_code import find_code_cache, load_kept
+from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs
+from ..threads.pool import POOL
+from .samples import LeafSamples
+
+if TYPE_CHECKING:
+    from .. import compiler
+    from ..targets import kept_code
+else:
+    compiler = import_late("tvm_forest.compiler")
+    kept_code = import_late("tvm_forest.targets.kept_code")
+
+RANKS_OF_BLOCK = 256
+
+PARTS_OF_THREAD, MAX_COUNTERS = 4, 1 << 16
+"""Parts of the rows of a call for each thread, so that none waits long for the last one; one where
+there are more counters than so many."""
+
+_libraries: dict[tuple[str, str, Target], Library] = {}
+"""What this process has compiled or loaded."""
+
+_lock = make_lock()
+"""Held while a tally is compiled."""
+
+
+class Tallies:
+    """The tallies of a model."""
+
+    def __init__(self, functions: Functions, samples: LeafSamples) -> None:
+        """Bind the arrays of samples.
+
+        Raises:
+            UnsupportedModel: the model is for a GPU or another machine.
+        """
+        check_target(functions.target)
+        self.samples, self._functions = samples, functions
+        self._tables: dict[tuple[int, bool], AddressTable] = {}
+
+    def run(
+        self,
+        name: str,
+        leaves: Array,
+        output: int = 0,
+        inputs: tuple[Array, ...] = (),
+        n_jobs: int | None = None,
+    ) -> list[Array]:
+        """Return what a tally gives for rows.
+
+        Args:
+            name: see `OF_SAMPLES`.
+            leaves: int32 (R, T), numbers of nodes.
+            output: the target whose ranks are read.
+            inputs: numbers float64 (R,) if the tally takes them, then thresholds (R, Q).
+            n_jobs: see `Predictor.predict`.
+        """
+        shared, n_ranks = name.endswith(SHARED), self.samples.values.shape[1]
+        threads = self._count_threads(leaves, n_jobs)
+        parts = threads * PARTS_OF_THREAD if threads > 1 and n_ranks <= MAX_COUNTERS else threads
+        parts = min(len(leaves), parts)
+        counts = np.zeros((parts, n_ranks), "float64" if shared else "int32")
+        blocks = np.zeros((parts, -(-n_ranks // RANKS_OF_BLOCK)), "int32")
+        shape = inputs[-1].shape if name.startswith("select") else (len(leaves),)
+        shape = (len(leaves), n_ranks) if name == "proximity" else shape
+        results = [np.zeros(shape, dtype) for dtype in OF_SAMPLES[name].values()]
+        if results[0].size:
+            table = self._find_table(output, shared)
+            self._call(name, threads, (leaves, table, *inputs, counts, blocks, *results))
+        return results
+
+    @is_waited_for
+    def _call(self, name: str, threads: int, arguments: tuple[Any, ...]) -> None:
+        library = self._find_library(name)
+        helpers = min(threads, available_cores()) - 1
+        if threads == 1 or not POOL.run(library[name + PARALLEL], arguments, helpers, waits=False):
+            library[name](*arguments)
+
+    def _count_threads(self, leaves: Array, n_jobs: int | None) -> int:
+        if n_jobs is None:
+            return self._functions.target.cores if leaves.size >= MIN_STEPS_FOR_ALL_CORES else 1
+        check_n_jobs("predict_quantiles", n_jobs)
+        return self._functions.target.cores if n_jobs == -1 else int(n_jobs)
+
+    def _find_table(self, output: int, shared: bool) -> AddressTable:
+        """Return the addresses of the arrays that tallies read."""
+        if (output, shared) not in self._tables:
+            samples = self.samples
+            shares = np.zeros(1)
+            if shared:
+                shares = 1 / np.maximum(samples.sizes, 1).astype(np.float64)
+            arrays = (
+                *(samples.offsets, samples.starts, samples.ranks[output]),
+                *(samples.values[output], shares, samples.order),
+            )
+            self._tables[output, shared] = AddressTable([ModelArray(x) for x in arrays])
+        return self._tables[output, shared]
+
+    @holds_off_forks
+    def _find_library(self, name: str) -> Library:
+        target, dtype = self._functions.target, str(self.samples.ranks.dtype)
+        key = (name, dtype, target)
+        if key not in _libraries:
+            with _lock:
+                if key not in _libraries:
+                    library = _compile_or_load(name, dtype, self._functions.request)
+                    self._functions.adopt(library, has_threads=True)
+                    _libraries[key] = library
+        return _libraries[key]
+
+
+def check_target(target: Target) -> None:
+    """Refuse GPUs and other machines.
+
+    Raises:
+        UnsupportedModel: as said.
+    """
+    if target.kind != "llvm" or target.is_elsewhere:
+        raise UnsupportedModel(
+            f"build: argument 'target': {target.to_dict()}: quantile forests are for the CPU at "
+            "hand; build for the target 'llvm'"
+        )
+
+
+def _compile_or_load(name: str, rank_dtype: str, request: BuildRequest) -> Library:
+    """Return the library of a tally, from the cache if it has it."""
+    target = request.target
+    cache = find_code_cache(target)
+    key = digest("samples", name, rank_dtype, *describe_machine_code(request))
+    library = None if cache is None else load_kept(cache, key, target)
+    if library is not None:
+        return library
+    library = compiler.compile_tally(name, rank_dtype, target)
+    return library if cache is None else kept_code.CodeKeeper(cache, target, "").keep(key, library)
