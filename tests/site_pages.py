@@ -31,6 +31,7 @@ PAGES = (
     "tvm_schedules.md",
     "predicting.md",
     "contributions.md",
+    "early_exit.md",
     "retraining.md",
     "equality.md",
     "exactness.md",
