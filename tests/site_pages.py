@@ -32,6 +32,7 @@ PAGES = (
     "predicting.md",
     "contributions.md",
     "quantiles.md",
+    "early_exit.md",
     "retraining.md",
     "equality.md",
     "exactness.md",
