@@ -21,10 +21,10 @@ from ..errors import InputError, RowError
 from .batches import MAX_NUMBERS, Batch, locate_row
 from .formats import ARROW_STREAM, KINDS, Predicted, Reading, Table, find_table
 from .places import OUTPUT, Files, find_files, refuse_unwritable
+from .places.sources import Place, Places
 from .progress import RowsBar
 from .reading import ALL, ReadBatch, check_reading, read_ahead, read_parts
 from .rejects import Rejects, RowCount, check_rejects
-from .sources import Place, Places
 
 if TYPE_CHECKING:
     from ..predictor.predictor import Predictor

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..forest import Forest
 from .batches import Batch, OpenRows, choose_columns, import_arrow, list_some
 from .formats import TEXTS, Reading
-from .sources import Part, find_sources, open_part
+from .places.sources import Part, find_sources, open_part
 
 T = TypeVar("T")
 

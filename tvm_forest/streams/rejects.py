@@ -15,7 +15,7 @@ from ..errors import InputError
 from .batches import Texts
 from .formats import ARROW_STREAM, find_table, name_format
 from .places import Files, refuse_unwritable
-from .sources import Part
+from .places.sources import Part
 
 WHERE = "predict: argument '--rejects'"
 _NOTHING: Any = SimpleNamespace(columns={})  # the predictions of such rows

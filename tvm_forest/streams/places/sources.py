@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote
 
-from .. import archive
-from ..errors import InputError
-from .batches import import_arrow
-from .formats import TEXTS, name_format
+from ... import archive
+from ...errors import InputError
+from ..batches import import_arrow
+from ..formats import TEXTS, name_format
 
 Place = str | os.PathLike[str] | BinaryIO
 """A path, or what is open in binary."""

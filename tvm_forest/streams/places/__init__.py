@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from .. import archive
-from ..errors import InputError
-from .formats import FORMATS, name_format
+from ... import archive
+from ...errors import InputError
+from ..formats import FORMATS, name_format
 from .sources import Part, Place, Places, find_sources
 
 OUTPUT = "predict: argument '--output'"
