@@ -211,7 +211,7 @@ def test_compressed_text_is_read_and_damage_is_told(
     assert [x.name for x in (tmp_path / "out").iterdir()] == ["rows.csv"]
     (tmp_path / f"x.parquet.{suffix}").touch()
     said = refused(named, tmp_path / f"x.parquet.{suffix}", tmp_path / "new.npy")
-    assert f"only text is read from '.{suffix}'" in said
+    assert f"only text may be compressed as '.{suffix}', and parquet is none; unpack" in said
     if suffix == "zst":
         monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
         said = refused(named, path, tmp_path / "new.npy")

@@ -169,7 +169,7 @@ def make_parser() -> argparse.ArgumentParser:
         "verify", help="compare with the training library; exit status 1 if different"
     )
     _add_model(verify)
-    verify.add_argument("rows", nargs="?", type=Path, help="file, folder or pattern, see predict")
+    verify.add_argument("rows", nargs="?", help="file, folder or pattern, see predict")
     _add_header(verify)
     verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
     _add_target(verify)
@@ -358,7 +358,7 @@ def _add_n_jobs(command: argparse.ArgumentParser) -> None:
 def _add_tuning(commands: Any) -> None:
     tune = commands.add_parser("tune", help="search for the fastest schedules, and keep them")
     _add_model(tune)
-    tune.add_argument("--rows", type=Path, help="file of rows like those that will come")
+    tune.add_argument("--rows", help="file of rows like those that will come")
     _add_header(tune)
     tune.add_argument(
         "--batch-size", type=int, nargs="+", default=[1, 64, 4096], help="rows of a call"

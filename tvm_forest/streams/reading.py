@@ -153,7 +153,7 @@ def find_reader(name: str) -> OpenRows:
     return separated_rows.SeparatedRows if name == "csv" else separated_rows.TabbedRows
 
 
-def read_rows(path: Path, forest: Forest, command: str, header: bool | None = None) -> Any:
+def read_rows(path: str | Path, forest: Forest, command: str, header: bool | None = None) -> Any:
     """Return all rows of a file, or of those of a folder or a pattern, at once.
 
     Args:
