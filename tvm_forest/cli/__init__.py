@@ -174,6 +174,7 @@ def make_parser() -> argparse.ArgumentParser:
     verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
     _add_target(verify)
 
+    _add_profile(commands)
     _add_run(commands)
     _add_serve(commands)
     _add_tuning(commands)
@@ -286,6 +287,15 @@ def _add_predict(commands: Any) -> None:
     _add_recompile(predict)
     _add_target(predict, default=None)
     _add_n_jobs(predict)
+
+
+def _add_profile(commands: Any) -> None:
+    profile = commands.add_parser("profile", help="count how many rows end at each leaf")
+    _add_model(profile)
+    profile.add_argument("rows", help="file, folder or pattern, see predict")
+    _add_header(profile)
+    about = "file for Profile.load, .json or .csv"
+    profile.add_argument("-o", "--output", type=Path, required=True, help=about)
 
 
 def _add_run(commands: Any) -> None:
