@@ -93,7 +93,7 @@ def find_sources(source: Places, given: str | None, command: str = "predict") ->
         return Sources([Part(places[0], name_format(None, given, where, _FROM), where)], [], False)
     parts, folders, several = [], [], len(places) > 1
     for place in places:
-        path = to_place(place, f"{command}: rows file")
+        path = to_place(place, f"{command}: argument 'rows'")
         found = _find_matches(path, command)
         several |= found != [path] or path.is_dir()
         base = to_pure(path) if found == [path] else _find_base(to_pure(path))
