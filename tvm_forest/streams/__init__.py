@@ -194,9 +194,11 @@ def predict_file(
             if files.is_folder:
                 rows = _write_folder(call, _count(ahead, bar), files, left_out)
             else:
-                with _open_target(files) as file:
+                with _open_target(files.target) as file:
                     counted = _count(ahead, bar)
-                    rows = _write(call, counted, file, files.target, files.format or "")
+                    with pack(file, files.packed, OUTPUT) as packed:
+                        rows = _write(call, counted, packed, files.target, files.format or "")
+                    file.flush()  # what does not fit is told before the rejects appear
                     left_out.finish()
     made = RowCount(rows)
     made.skipped = left_out.count
@@ -213,14 +215,12 @@ def _count(reads: Iterator[ReadBatch], bar: RowsBar) -> Iterator[ReadBatch]:
 
 
 @contextmanager
-def _open_target(files: Files) -> Iterator[BinaryIO]:
-    target = files.target
+def _open_target(target: Path | Address | BinaryIO) -> Iterator[BinaryIO]:
     if isinstance(target, Path | Address):
-        with open_replacement(target, OUTPUT) as file, pack(file, files.packed, OUTPUT) as packed:
-            yield packed
+        with open_replacement(target, OUTPUT) as file:
+            yield file
     else:
         yield target
-        target.flush()
 
 
 def _write_folder(call: _Call, reads: Iterator[ReadBatch], files: Files, rejects: Rejects) -> int:

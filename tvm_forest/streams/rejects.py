@@ -5,7 +5,7 @@ takes: files, numbers of rows, reasons; gives: how many there are, and a file th
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +55,8 @@ class Rejects:
         return self
 
     def __exit__(self, *about: Any) -> None:
-        self._stack.__exit__(*about)
+        with suppress(OSError):  # of what is left to write, where something has failed before
+            self._stack.__exit__(*about)
 
     def add(self, part: Part, reasons: dict[int, str]) -> None:
         """Write about rows of a file, by their numbers."""

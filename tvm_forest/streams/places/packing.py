@@ -9,7 +9,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import PurePath
 from typing import Any, BinaryIO
 
@@ -62,8 +62,13 @@ def pack(file: BinaryIO, packed: str, where: str) -> Iterator[Any]:
     else:
         arrow = import_arrow(f"{where}: .zst")
         stream = arrow.CompressedOutputStream(arrow.PythonFile(_Left(file), mode="w"), "zstd")
-    with stream:
+    try:
         yield stream
+    except BaseException:
+        with suppress(OSError, ValueError):  # nothing is left of the file
+            stream.close()
+        raise
+    stream.close()
 
 
 class _Left:
