@@ -61,7 +61,7 @@ def pack(file: BinaryIO, packed: str, where: str) -> Iterator[Any]:
         stream: Any = gzip.GzipFile("", "wb", _LEVEL, file, 0)
     else:
         arrow = import_arrow(f"{where}: .zst")
-        stream = arrow.CompressedOutputStream(arrow.PythonFile(_Left(file), mode="w"), "zstd")
+        stream = arrow.CompressedOutputStream(arrow.PythonFile(_Lent(file), mode="w"), "zstd")
     try:
         yield stream
     except BaseException:
@@ -71,7 +71,7 @@ def pack(file: BinaryIO, packed: str, where: str) -> Iterator[Any]:
     stream.close()
 
 
-class _Left:
+class _Lent:
     """A file that whoever closes this leaves open."""
 
     closed = False
