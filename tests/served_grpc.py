@@ -23,14 +23,14 @@ def serving(application: Any) -> Iterator[tuple[int, int]]:
     http, ports, started = uvicorn.Server(config), list[int](), threading.Event()
 
     async def run() -> None:
-        beside, port = await service.open_server(application, "127.0.0.1", 0, None)
+        end, port = await service.open_server(application, "127.0.0.1", 0, None)
         serving = asyncio.create_task(http.serve())
         while not http.started:
             await asyncio.sleep(0.01)
         ports.extend([http.servers[0].sockets[0].getsockname()[1], port])
         started.set()
         await serving
-        await beside.stop(PATIENCE_S)
+        await end()
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()

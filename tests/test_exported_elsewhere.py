@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tvm_forest
 from forests import drawn_forest
 from tvm_forest.errors import BuildError, InputError
 from tvm_forest.predictor.exporting.toolchain import WASM_FUNCTIONS, find_toolchain
+from tvm_forest.probe_rows import hard_rows
 from tvm_forest.target import parse_target
 
 WINDOWS, MACOS = "x86_64-pc-windows-gnu", "aarch64-apple-macos11"
@@ -46,6 +51,55 @@ def test_a_library_is_made_for_another_system(triple: str, suffix: str, tmp_path
         assert "airline_predict(" in (tmp_path / "model.h").read_text()
     if made.startswith(MACH_O):
         check_mach_o(made, triple, is_library=suffix == ".dylib")
+
+
+PROGRAM = """
+#include <stdio.h>
+#include "model.h"
+static float rows[600 * 64], margin[600], value[600];
+int main(void) {
+  FILE *in = fopen("rows", "rb"), *out = fopen("results", "wb");
+  long n = fread(rows, sizeof(float) * tvm_forest_features(), 600, in);
+  if (tvm_forest_predict(rows, n, margin, value, 2)) return puts(tvm_forest_error()), 3;
+  fwrite(margin, sizeof(float), n, out);
+  fwrite(value, sizeof(float), n, out);
+  return fclose(out);
+}
+"""
+
+
+@pytest.mark.long
+def test_a_program_with_a_library_for_windows_gives_all_bits_under_wine(tmp_path: Path) -> None:
+    target = {"kind": "llvm", "mtriple": WINDOWS}
+    if shutil.which("wine") is None:
+        pytest.skip("no wine")
+    try:
+        tools = find_toolchain(parse_target(target), tmp_path / "model.dll", None)
+    except BuildError as error:
+        pytest.skip(str(error))
+    forest = drawn_forest(20, 5, link="sigmoid", n_features=9)
+    rows = hard_rows(forest, 600, seed=1)
+    rows.tofile(tmp_path / "rows")
+    tvm_forest.build(forest, target, tvm_forest.new_schedule(forest)).export_library(
+        tmp_path / "model.dll"
+    )
+    (tmp_path / "main.c").write_text(PROGRAM)
+    command = [*tools.command, "main.c", "model.dll", "-o", "main.exe"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    about = {"WINEPREFIX": str(tmp_path / "prefix"), "WINEDEBUG": "-all"}
+    done = subprocess.run(
+        ["wine", "main.exe"],
+        cwd=tmp_path,
+        env={**os.environ, **about},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    margin, value = np.fromfile(tmp_path / "results", np.float32).reshape(2, 600)
+    here = tvm_forest.build(forest, schedule=lambda start: start)
+    assert margin.tobytes() == here.predict_margin(rows).tobytes()
+    assert value.tobytes() == here.predict_value(rows).tobytes()
 
 
 # -- what macOS reads of a file -------------------------------------------------------------------

@@ -14,9 +14,11 @@ from sklearn.datasets import load_iris
 
 import tvm_forest
 from forests import drawn_forest
+from tvm_forest.cli import main
 from tvm_forest.errors import UnsupportedModel
 from tvm_forest.predictor.exporting.plain import write_array
 from tvm_forest.predictor.exporting.plain.printing import Printer, write_number
+from tvm_forest.search import heuristic
 
 WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 LINUX = ("arm-linux-gnueabihf-gcc", "qemu-arm")
@@ -197,3 +199,17 @@ def test_a_statement_that_is_not_known_is_refused() -> None:
 
     with pytest.raises(UnsupportedModel, match="the statement 'Evaluate'"):
         list(Printer({}).print(tirx.Evaluate(tirx.Var("x", "int32"))))
+
+
+def test_the_command_builds_no_default_schedules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> Any:
+        raise AssertionError("defaults are of no use to plain C")
+
+    monkeypatch.setattr(heuristic, "default_schedules_for", fail)
+    model = str(Path(__file__).parent / "data" / "xgboost-1.0.2-logistic.json")
+    assert main(["export", model, "--to", "c", "-o", str(tmp_path / "plain")]) == 0
+    assert "model.c" in {path.name for path in (tmp_path / "plain").iterdir()}
+    with pytest.raises(AssertionError, match="no use"):
+        main(["export", model, "-o", str(tmp_path / "model.zip")])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import tvm_forest
@@ -14,6 +15,7 @@ from forests import Split, drawn_forest, forest_of
 from models import MODELS
 from schedules import odd_forest
 from shared_models import shared_model
+from tvm_forest.cli import main
 from tvm_forest.errors import InputError, ModelFormatError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.profile import Profile
@@ -281,3 +283,20 @@ def test_the_published_profiles_fit_their_models(name: str) -> None:
     order, _ = order_by_level(forest)
     assert np.array_equal(order, np.arange(forest.n_nodes))
     assert np.sum(profile.depths == -1) == {"higgs": 667, "year": 1}.get(name, 0)
+
+
+@pytest.mark.slow
+def test_the_command_counts_rows_of_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(Path(__file__).parent / "data" / "xgboost-1.0.2-logistic.json")
+    forest, source = tvm_forest.load(model), tmp_path / "rows.parquet"
+    rows = typical_rows(forest, 50)
+    pd.DataFrame(rows, columns=[f"f{i}" for i in range(rows.shape[1])]).to_parquet(source)
+    expected = collected(forest, rows)
+    command = ["profile", model, str(source), "-o"]
+    assert main([*command, str(tmp_path / "p.json")]) == 0
+    assert f"p.json: {len(rows)} rows at {len(expected.hits)} leaves" in capsys.readouterr().out
+    assert_equal(Profile.load(tmp_path / "p.json"), expected)
+    assert main([*command, str(tmp_path / "none" / "p.json")]) == 2
+    assert "profile: argument '--output': cannot write" in capsys.readouterr().err

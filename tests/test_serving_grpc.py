@@ -541,6 +541,7 @@ def test_a_process_serves_both_behind_tls_logs_all_and_answers_what_has_come_whe
         capture_output=True,
     )
     tls, slowly = ["--tls", str(chain), str(key)], ["--max-delay-ms", "1500"]
+    slowly += ["--timeout-s", "600"]  # which nobody waits for a stream that has sent nothing
     process, _, port = start_with_grpc(tmp_path, *tls, *slowly, "--access-log")
     found = list[Any]()
     ended = threading.Event()
@@ -555,13 +556,21 @@ def test_a_process_serves_both_behind_tls_logs_all_and_answers_what_has_come_whe
     assert client.is_server_ready()
     client.async_infer("m", [tensor(tritonclient.grpc, "rows", ROW)], note)
     client.is_model_ready("m")  # comes after it, so the server has both
-    process.terminate()
-    assert ended.wait(60) and process.wait(60) == 0
+    known = grpc.ssl_channel_credentials(chain.read_bytes())
+    with grpc.secure_channel(f"localhost:{port}", known) as channel:
+        waits = threading.Event()
+        idle = channel.stream_unary(INFER).future(b"" for _ in iter(waits.wait, None))
+        channel.unary_unary(INFER.replace("ModelInfer", "ServerLive"))(b"")
+        process.terminate()
+        assert ended.wait(60) and process.wait(60) == 0
+        error = idle.exception(60)
+        waits.set()
+    assert error.code() is grpc.StatusCode.UNAVAILABLE and "the server ends" in error.details()
     assert np.array_equal(found[0], predictor.predict(ROW))
     lines = process.stderr.read().splitlines()
     for method in ("ServerReady", "ModelInfer", "ModelReady"):
-        (line,) = (x for x in lines if f"/{method} " in x)
-        assert line.split(f"/{method} ")[1].startswith("200 ")
+        assert len([x for x in lines if f"/{method} 200 " in x]) == 1
+    assert len([x for x in lines if "/ModelInfer 503 " in x]) == 1
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ def test_compressed_text_is_read_and_damage_is_told(
     assert [x.name for x in (tmp_path / "out").iterdir()] == ["rows.csv"]
     (tmp_path / f"x.parquet.{suffix}").touch()
     said = refused(named, tmp_path / f"x.parquet.{suffix}", tmp_path / "new.npy")
-    assert f"only text is read from '.{suffix}'" in said
+    assert f"only text may be compressed as '.{suffix}', and parquet is none; unpack" in said
     if suffix == "zst":
         monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
         said = refused(named, path, tmp_path / "new.npy")
@@ -426,15 +426,18 @@ def test_what_is_wrong_with_all_rows_is_refused_also_where_bad_ones_are_left_out
     assert "argument 'bad_rows': 'drop' is unknown (have: refuse, skip)" in said
 
 
-def test_a_full_disk_is_told_and_neither_file_is_left(strict: Any, tmp_path: Path) -> None:
-    lines = {"rejects": ",2,3\n" * 3000, "output": "1,2,3\n" * 9000}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for name, text in lines.items():
-        (tmp_path / "rows.csv").write_text("a,b,c\n" + text)
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "csv.zst"])
+def test_a_full_disk_is_told_and_neither_file_is_left(
+    strict: Any, tmp_path: Path, suffix: str
+) -> None:
+    drawn = np.random.default_rng(0).random(8000).tolist()  # which cannot be compressed much
+    limits, out, bad = resource.getrlimit(resource.RLIMIT_FSIZE), f"out.{suffix}", f"bad.{suffix}"
+    for name, row in {"rejects": "x{},2,3\n", "output": "{},2,3\n"}.items():
+        (tmp_path / "rows.csv").write_text("a,b,c\n" + "".join(map(row.format, drawn)))
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
         try:
             said = refused(
-                strict, tmp_path / "rows.csv", tmp_path / "out.csv", rejects=tmp_path / "bad.csv"
+                strict, tmp_path / "rows.csv", tmp_path / out, keep="a", rejects=tmp_path / bad
             )
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)

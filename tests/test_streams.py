@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -1065,9 +1067,12 @@ def test_the_commands_of_the_page_run(
             subprocess.run(["sh", "-ec", line], env=environment, check=True)
         elif line.startswith("tvm-forest"):
             assert main(shlex.split(line, comments=True)[1:]) == 0
-    (program,) = (text for text in COMMANDS if "import tvm_forest" in text)
     names: dict[str, Any] = {}
-    exec(program, names)
+    for program in (text for text in COMMANDS if "tvm_forest.predict_file(" in text):
+        exec(program, names)
+    stored = fsspec.filesystem("memory")
+    assert gzip.decompress(stored.cat("/scores.csv.gz")).startswith(b"id,prediction\n0,")
+    assert stored.find("/scores") == ["/scores/rows.csv", "/scores/rows.parquet"]
     assert names["n_rows"] == len(rows)
     expected = booster.predict(xgboost.DMatrix(frame.drop(columns="id")))
     assert len(read(tmp_path / "out.jsonl")["prediction"]) == len(rows)

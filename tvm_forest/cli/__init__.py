@@ -169,11 +169,12 @@ def make_parser() -> argparse.ArgumentParser:
         "verify", help="compare with the training library; exit status 1 if different"
     )
     _add_model(verify)
-    verify.add_argument("rows", nargs="?", type=Path, help="file, folder or pattern, see predict")
+    verify.add_argument("rows", nargs="?", help="file, folder or pattern, see predict")
     _add_header(verify)
     verify.add_argument("--n-rows", type=int, default=1000, help="rows to make (default: 1000)")
     _add_target(verify)
 
+    _add_profile(commands)
     _add_run(commands)
     _add_serve(commands)
     _add_tuning(commands)
@@ -290,6 +291,15 @@ def _add_predict(commands: Any) -> None:
     _add_n_jobs(predict)
 
 
+def _add_profile(commands: Any) -> None:
+    profile = commands.add_parser("profile", help="count how many rows end at each leaf")
+    _add_model(profile)
+    profile.add_argument("rows", help="file, folder or pattern, see predict")
+    _add_header(profile)
+    about = "file for Profile.load, .json or .csv"
+    profile.add_argument("-o", "--output", type=Path, required=True, help=about)
+
+
 def _add_run(commands: Any) -> None:
     """Add the command `run`, whose words are read by `patching.running`, for most are not ours."""
     about = "run a program of Python, unedited, whose fitted forests predict by compiled code"
@@ -365,7 +375,7 @@ def _add_n_jobs(command: argparse.ArgumentParser) -> None:
 def _add_tuning(commands: Any) -> None:
     tune = commands.add_parser("tune", help="search for the fastest schedules, and keep them")
     _add_model(tune)
-    tune.add_argument("--rows", type=Path, help="file of rows like those that will come")
+    tune.add_argument("--rows", help="file of rows like those that will come")
     _add_header(tune)
     tune.add_argument(
         "--batch-size", type=int, nargs="+", default=[1, 64, 4096], help="rows of a call"

@@ -5,8 +5,9 @@ import argparse
 from ..errors import InputError
 from ..predictor import exporting
 from ..predictor.exporting.languages import LANGUAGES, WEB_TARGET
+from ..schedule_prims import Schedule
 from ..target import parse_target
-from .files import open_predictor
+from .compile import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:
@@ -22,5 +23,13 @@ def run(options: argparse.Namespace) -> None:
         options.target = WEB_TARGET
     target = parse_target(options.target or "llvm")
     exporting.check_wishes(target, options.library, options.prefix, to=to)  # before it is compiled
-    open_predictor(options).export_library(options.library, options.prefix, to=to)
+    is_plain = target.kind == "llvm" and to in LANGUAGES and LANGUAGES[to].is_plain
+    schedule = _leave if is_plain else None  # plain C is lowered by a schedule of its own
+    predictor = open_predictor(options, schedule=schedule)
+    predictor.export_library(options.library, options.prefix, to=to)
     print(*exporting.list_files(options.library, to), sep=", ")
+
+
+def _leave(schedule: Schedule) -> Schedule:
+    """Return the schedule without directives, which takes the least time to compile."""
+    return schedule

@@ -2,20 +2,20 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from .. import streams
 from ..errors import InputError
 from ..streams import places
-from .files import open_predictor
+from ..streams.places import addresses
+from .compile import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:
     """Predict rows of files or of the standard input, and write what comes of it."""
     writes_here = options.output is None or options.output == "-"
     source: Any = _open_input() if options.rows == ["-"] else options.rows
-    target: Any = sys.stdout.buffer if writes_here else Path(options.output)
+    target: Any = sys.stdout.buffer if writes_here else options.output
     target_format = options.output_format or ("csv" if writes_here else None)
     if writes_here and target_format == "npy":
         raise InputError(
@@ -48,7 +48,11 @@ def run(options: argparse.Namespace) -> None:
             raise error.__context__ from None  # as with all other commands
         raise
     if count.skipped:
-        where = "" if options.rejects is None else f"; {options.rejects} says why"
+        where = (
+            ""
+            if options.rejects is None
+            else f"; {addresses.hide_secrets(options.rejects)} says why"
+        )
         print(f"tvm-forest: {count.skipped} bad rows left out{where}", file=sys.stderr)
 
 

@@ -175,16 +175,16 @@ def run(
     except OSError as error:  # errors of TLS are among them
         raise InputError(f"serve: argument 'certificate': {chain!r}, {key!r}: {error}") from None
 
-    host, beside = listening.getsockname()[0], None
+    host, end_grpc = listening.getsockname()[0], None
 
     class Server(uvicorn.Server):
         async def startup(self, *args: Any, **kwargs: Any) -> None:
-            nonlocal beside
+            nonlocal end_grpc
             port = None
             if grpc_port is not None:
                 from .service import open_server
 
-                beside, port = await open_server(application, host, grpc_port, certificate)
+                end_grpc, port = await open_server(application, host, grpc_port, certificate)
             await super().startup(*args, **kwargs)
             application.repository.begin(application.settings.watch_s)
             if announce is not None:
@@ -192,8 +192,8 @@ def run(
 
         async def shutdown(self, *args: Any, **kwargs: Any) -> None:
             ends = [super().shutdown(*args, **kwargs)]
-            if beside is not None:
-                ends.append(beside.stop(application.settings.timeout_s))
+            if end_grpc is not None:
+                ends.append(end_grpc())
             await asyncio.gather(*ends)
 
     server = Server(config)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,9 @@ from .routes import describe_server
 LOG = logging.getLogger(__name__)
 
 NAME = "inference.GRPCInferenceService"
+
+LAST_S = 0.5
+"""Seconds that a request has to come in once the server ends; one that has come is answered."""
 
 OPEN = ("ServerLive", "ServerReady")
 """To who has no token: for probes."""
@@ -50,7 +53,9 @@ class Service:
 
     def __init__(self, application: Application) -> None:
         self._application, self._repository = application, application.repository
-        self._reading = 0  # requests that come, which only grpc sees until they are whole
+        # Requests that come, which only grpc sees until they are whole.
+        self._reading = set[asyncio.Future[Any]]()
+        self._is_ending = False
         models, may_load = application.models, application.settings.allow_load
 
         def describe(asked: Any) -> dict[str, Any]:
@@ -116,20 +121,34 @@ class Service:
         if name not in OPEN:
             token = dict(context.invocation_metadata()).get("authorization", "")
             self._application.check_token(str(token).encode())
-        self._reading += 1
+        if len(self._reading) >= settings.max_queue:
+            raise Refused(f"{settings.max_queue} requests come already; ask again later", 503)
+        read = asyncio.ensure_future(context.read())
+        self._reading.add(read)
         try:
-            if self._reading > settings.max_queue:
-                raise Refused(f"{settings.max_queue} requests come already; ask again later", 503)
-            body = await asyncio.wait_for(context.read(), settings.timeout_s)
+            body = await asyncio.wait_for(read, LAST_S if self._is_ending else settings.timeout_s)
         except asyncio.TimeoutError:
             text = f"the request has not come within {settings.timeout_s:g} seconds"
             raise Refused(text, 408) from None
+        except asyncio.CancelledError:
+            if not self._is_ending:
+                raise
+            raise Refused("the server ends; ask another one", 503) from None
         finally:
-            self._reading -= 1
+            self._reading.discard(read)
         if not isinstance(body, bytes):
             raise Refused("the client has sent no message")
         hold(len(body))
         return body
+
+    async def stop(self, server: Any) -> None:
+        """End a server once what has come is answered; what has not come is not awaited."""
+        self._is_ending = True
+        ends = asyncio.ensure_future(server.stop(self._application.settings.timeout_s))
+        await asyncio.wait([ends], timeout=LAST_S)
+        for read in self._reading:
+            read.cancel()
+        await ends
 
     async def _load(self, asked: Any) -> dict[str, Any]:
         self._repository.check_asked(to_values(asked.parameters))
@@ -144,8 +163,8 @@ class Service:
 
 async def open_server(
     application: Application, host: str, port: int, certificate: tuple[str, str] | None
-) -> tuple[Any, int]:
-    """Return a server that answers, and its port.
+) -> tuple[Callable[[], Coroutine[Any, Any, None]], int]:
+    """Return what ends a server that answers, and its port.
 
     Args:
         application: what it serves.
@@ -162,7 +181,8 @@ async def open_server(
         ("grpc.so_reuseport", 0),  # or two servers would share a port
     ]
     server = grpc.aio.server(options=options)
-    server.add_generic_rpc_handlers([Service(application).make_handler()])
+    service = Service(application)
+    server.add_generic_rpc_handlers([service.make_handler()])
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if certificate is None:
@@ -174,4 +194,4 @@ async def open_server(
         text = f"serve: argument 'grpc_port': cannot listen at {place} ({error})"
         raise InputError(text) from None
     await server.start()
-    return server, bound
+    return partial(service.stop, server), bound

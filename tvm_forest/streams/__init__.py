@@ -14,17 +14,18 @@ from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from .. import archive
 from ..errors import InputError, RowError
 from .batches import MAX_NUMBERS, Batch, locate_row
 from .formats import ARROW_STREAM, KINDS, QUANTILES, Predicted, Reading, Table, find_table
 from .places import OUTPUT, Files, find_files, refuse_unwritable
+from .places.addresses import Address, make_replacement, open_replacement
+from .places.packing import pack
+from .places.sources import Place, Places
 from .progress import RowsBar
 from .reading import ALL, ReadBatch, check_reading, read_ahead, read_parts
 from .rejects import Rejects, RowCount, check_rejects
-from .sources import Place, Places
 
 if TYPE_CHECKING:
     from ..predictor.predictor import Predictor
@@ -127,6 +128,7 @@ def predict_file(
         source: path of a file of rows, a pattern such as "rows/*.csv.gz", a folder of files, which
             are taken in the order of their names, or several of these; or what can be read in
             binary, with `source_format`. Names of folders such as "year=2024" give columns.
+            Addresses such as "s3://bucket/rows.parquet" are paths as well.
         target: path of the file of predictions; of a folder, which does not exist yet, for a file
             for each file of rows, if these may be several; or what can be written to in binary,
             with `target_format`.
@@ -204,7 +206,9 @@ def predict_file(
             else:
                 with _open_target(files.target) as file:
                     counted = _count(ahead, bar)
-                    rows = _write(call, counted, file, files.target, files.format or "")
+                    with pack(file, files.packed, OUTPUT) as packed:
+                        rows = _write(call, counted, packed, files.target, files.format or "")
+                    file.flush()  # what does not fit is told before the rejects appear
                     left_out.finish()
     made = RowCount(rows)
     made.skipped = left_out.count
@@ -221,20 +225,19 @@ def _count(reads: Iterator[ReadBatch], bar: RowsBar) -> Iterator[ReadBatch]:
 
 
 @contextmanager
-def _open_target(target: Path | BinaryIO) -> Iterator[BinaryIO]:
-    if isinstance(target, Path):
-        with archive.open_replacement(target) as file:
+def _open_target(target: Path | Address | BinaryIO) -> Iterator[BinaryIO]:
+    if isinstance(target, Path | Address):
+        with open_replacement(target, OUTPUT) as file:
             yield file
     else:
         yield target
-        target.flush()
 
 
 def _write_folder(call: _Call, reads: Iterator[ReadBatch], files: Files, rejects: Rejects) -> int:
     """Write a file for each file of rows, to a folder that appears at the end."""
-    assert isinstance(files.target, Path)
+    assert isinstance(files.target, Path | Address)
     rows = 0
-    with archive.make_replacement(files.target) as folder:
+    with make_replacement(files.target, OUTPUT) as folder:
         for part, own in groupby(reads, key=attrgetter("part")):
             name, kind = files.name_output(part)
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -246,22 +249,20 @@ def _write_folder(call: _Call, reads: Iterator[ReadBatch], files: Files, rejects
     return rows
 
 
-def _write(
-    call: _Call, reads: Iterable[ReadBatch], file: BinaryIO, target: Path | BinaryIO, kind: str
-) -> int:
+def _write(call: _Call, reads: Iterable[ReadBatch], file: BinaryIO, target: Any, kind: str) -> int:
     """Predict batches and write them to one file; return the number of rows."""
     table: Table | None = None
-    rows = 0
+    rows, is_file = 0, isinstance(target, Path | Address)
     try:
         for read in reads:
             for begin, batch, predicted in call.predict(read):
                 if table is None:
                     _check_names(read.keep, predicted)
-                    is_path = isinstance(target, Path) and target.suffix.lower() != ARROW_STREAM
+                    is_path = is_file and target.suffix.lower() != ARROW_STREAM
                     table = find_table(kind, is_path, read.has_names)(file, OUTPUT)
                 _append(table, read, begin, batch, predicted)
                 rows += batch.length
-            if not isinstance(target, Path):
+            if not is_file:
                 file.flush()
         assert table is not None, "a file of rows gives one batch at least"
         table.close()

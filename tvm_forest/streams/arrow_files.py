@@ -14,7 +14,7 @@ import numpy as np
 from .. import archive
 from ..errors import InputError, RowError
 from ..forest import Array, Forest
-from .batches import Batch, Columns, Texts, find_added, import_arrow, path_of, take_columns
+from .batches import Batch, Columns, Texts, find_added, import_arrow, native_of, take_columns
 from .formats import AS_IS, Predicted, Reading
 
 MAX_GROUP_ROWS = 1 << 18
@@ -101,8 +101,9 @@ class ParquetRows:
         from pyarrow import parquet
 
         with _refuse_damaged(where):
-            place = path_of(file) or file
-            self._file = parquet.ParquetFile(place, pre_buffer=False, buffer_size=BUFFER_BYTES)
+            place = native_of(file) or file
+            far = self._is_far = place is not file and not isinstance(place, str)
+            self._file = parquet.ParquetFile(place, pre_buffer=far, buffer_size=BUFFER_BYTES)
             schema = self._file.schema_arrow
         self._taken = Taken(list(schema.names), forest, reading, self._arrow)
         self.names: list[str] | None = self._taken.names
@@ -118,9 +119,14 @@ class ParquetRows:
             if not self._file.metadata.num_rows:
                 empty = self._arrow.RecordBatch.from_pylist([], schema=self._file.schema_arrow)
                 yield self._take(empty, columns)
-            for batch in self._file.iter_batches(size, columns=self._taken.list_own(columns)):
-                yield self._take(batch, columns)
-                self._done += batch.num_rows
+            own = self._taken.list_own(columns)
+            # Of a store a row group is fetched at once.
+            groups = range(self._file.num_row_groups) if self._is_far else [None]
+            for group in groups:
+                part = None if group is None else [group]
+                for batch in self._file.iter_batches(size, part, own):
+                    yield self._take(batch, columns)
+                    self._done += batch.num_rows
         if self._done != self._file.metadata.num_rows:
             raise InputError(
                 f"{self._where}: {self._done} rows instead of {self._file.metadata.num_rows}; the "
@@ -158,9 +164,9 @@ class ArrowRows:
                 f"{where}: an IPC file is read from its end, which a pipe does not give; name the "
                 "file, or pipe an IPC stream"
             )
-        path = path_of(file)
-        if self._is_file and path is not None:  # what is mapped is read when it is used
-            self._file = self._arrow.memory_map(path)
+        if self._is_file:  # what is mapped is read when it is used
+            place = native_of(file) or file
+            self._file = self._arrow.memory_map(place) if isinstance(place, str) else place
         with _refuse_damaged(where):
             self._taken = Taken(list(self._open(None).schema.names), forest, reading, self._arrow)
         self.names: list[str] | None = self._taken.names

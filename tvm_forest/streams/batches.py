@@ -240,3 +240,8 @@ def path_of(file: Any) -> str | None:
     """Return the path of an open file, None for a stream."""
     name = getattr(file, "name", None)
     return name if isinstance(name, str) else None
+
+
+def native_of(file: Any) -> Any:
+    """Return what pyarrow reads best of an open file: its path, or a file of its own, or None."""
+    return path_of(file) or getattr(getattr(file, "raw", None), "native", None)

@@ -5,7 +5,7 @@ takes: names; gives: which format a file has, and what its columns are called.
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -78,7 +78,7 @@ AS_IS = Reading()
 """No option is given."""
 
 
-def name_format(path: Path | None, given: str | None, where: str, option: str) -> str:
+def name_format(path: PurePath | None, given: str | None, where: str, option: str) -> str:
     """Return the name of the format of a file.
 
     Args:

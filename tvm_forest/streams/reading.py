@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..forest import Forest
 from .batches import Batch, OpenRows, choose_columns, import_arrow, list_some
 from .formats import TEXTS, Reading
-from .sources import Part, find_sources, open_part
+from .places.sources import Part, find_sources, open_part
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ def find_reader(name: str) -> OpenRows:
     return separated_rows.SeparatedRows if name == "csv" else separated_rows.TabbedRows
 
 
-def read_rows(path: Path, forest: Forest, command: str, header: bool | None = None) -> Any:
+def read_rows(path: str | Path, forest: Forest, command: str, header: bool | None = None) -> Any:
     """Return all rows of a file, or of those of a folder or a pattern, at once.
 
     Args:

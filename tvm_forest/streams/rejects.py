@@ -5,17 +5,18 @@ takes: files, numbers of rows, reasons; gives: how many there are, and a file th
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from .. import archive
 from ..errors import InputError
 from .batches import Texts
-from .formats import ARROW_STREAM, find_table, name_format
+from .formats import ARROW_STREAM, find_table
 from .places import Files, refuse_unwritable
-from .sources import Part
+from .places.addresses import Address, check_place, open_replacement, to_place
+from .places.packing import name_packed, pack
+from .places.sources import Part, to_pure
 
 WHERE = "predict: argument '--rejects'"
 _NOTHING: Any = SimpleNamespace(columns={})  # the predictions of such rows
@@ -38,22 +39,24 @@ class Rejects:
         count: how many there are.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | Address | None) -> None:
         """Begin; without a path rows are counted."""
         self.count, self._path, self._stack = 0, path, ExitStack()
         self._table: Any = None
 
     def __enter__(self) -> Rejects:
         if self._path is not None:
-            kind = name_format(self._path, None, WHERE, "its suffix")
+            kind, packed = name_packed(to_pure(self._path), None, WHERE, "its suffix")
             is_path = self._path.suffix.lower() != ARROW_STREAM
             with refuse_unwritable(self._path, WHERE):
-                file = self._stack.enter_context(archive.open_replacement(self._path))
+                draft = self._stack.enter_context(open_replacement(self._path, WHERE))
+                file = self._stack.enter_context(pack(draft, packed, WHERE))
                 self._table = find_table(kind, is_path, True)(file, WHERE)
         return self
 
     def __exit__(self, *about: Any) -> None:
-        self._stack.__exit__(*about)
+        with suppress(OSError):  # of what is left to write, where something has failed before
+            self._stack.__exit__(*about)
 
     def add(self, part: Part, reasons: dict[int, str]) -> None:
         """Write about rows of a file, by their numbers."""
@@ -61,7 +64,7 @@ class Rejects:
         if self._table is None or not reasons:
             return
         rows = sorted(reasons)
-        name = str(part.place) if isinstance(part.place, Path) else "-"
+        name = str(part.place) if isinstance(part.place, Path | Address) else "-"
         self._write(Texts([name] * len(rows)), rows, Texts([reasons[row] for row in rows]))
 
     def finish(self) -> None:
@@ -79,19 +82,19 @@ class Rejects:
             self._table.write({"file": files, "row": rows, "reason": reasons}, _NOTHING)
 
 
-def check_rejects(place: Any, files: Files) -> Path | None:
-    """Return the path of a file of rejects, None if none is wanted.
+def check_rejects(place: Any, files: Files) -> Path | Address | None:
+    """Return the place of a file of rejects, None if none is wanted.
 
     Raises:
         InputError: it cannot be written, or is another file of the call.
     """
     if place is None:
         return None
-    path = archive.to_path(place, WHERE)
+    path = to_place(place, WHERE)
     places = [files.target, *(part.place for part in files.parts)]
-    if path.resolve() in [other.resolve() for other in places if isinstance(other, Path)]:
+    if path.resolve() in [other.resolve() for other in places if isinstance(other, Path | Address)]:
         raise InputError(f"{WHERE}: '{path}' is a file of rows or of predictions; name another one")
-    if name_format(path, None, WHERE, "its suffix") == "npy":
+    if name_packed(to_pure(path), None, WHERE, "its suffix")[0] == "npy":
         raise InputError(f"{WHERE}: .npy holds numbers alone; write CSV, JSON lines or Parquet")
-    archive.check_place(path, WHERE)
+    check_place(path, WHERE)
     return path

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from .formats import Reading
-from .sources import ReadBy
+from .places.packing import ReadBy
 
 if TYPE_CHECKING:
     from .text_rows import FieldPlan

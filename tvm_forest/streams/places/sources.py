@@ -5,33 +5,30 @@ takes: what users name; gives: `Part`s in order, and what opens them.
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from glob import glob, has_magic
-from pathlib import Path
+from operator import attrgetter
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote
 
-from .. import archive
-from ..errors import InputError
-from .batches import import_arrow
-from .formats import TEXTS, name_format
+from ...errors import InputError
+from ..formats import name_format
+from .addresses import Address, to_place
+from .packing import ReadBy, name_packed, unpack
 
 Place = str | os.PathLike[str] | BinaryIO
-"""A path, or what is open in binary."""
+"""A path, an address, or what is open in binary."""
 
 Places = Place | Sequence[str | os.PathLike[str]]
 """A place, or several paths."""
 
-PACKED = (".gz", ".zst")
-"""Suffixes of text that is compressed."""
-
 _FROM = "--format (source_format)"
+_AHEAD = 1 << 22  # bytes that are fetched of a store at once
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark call the folder of nulls
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
@@ -40,15 +37,15 @@ class Part(NamedTuple):
     """One file of rows.
 
     Attributes:
-        place: its path, or the stream.
+        place: its path or address, or the stream.
         format: a name of `FORMATS`.
         where: begins messages.
         name: its path in a folder of predictions.
-        packed: one of `PACKED`, or nothing.
+        packed: how it is compressed, a suffix or nothing.
         folders: values of columns that names of folders give, by name.
     """
 
-    place: Path | BinaryIO
+    place: Path | Address | BinaryIO
     format: str
     where: str
     name: Path = Path()
@@ -66,7 +63,7 @@ class Sources(NamedTuple):
     """
 
     parts: list[Part]
-    folders: list[Path]
+    folders: list[Path | Address]
     are_several: bool
 
 
@@ -74,7 +71,8 @@ def find_sources(source: Places, given: str | None, command: str = "predict") ->
     """Return the files of rows.
 
     Args:
-        source: a path, a pattern, a folder, several of these, or what can be read in binary.
+        source: a path or address, a pattern, a folder, several of these, or what can be read in
+            binary.
         given: format of all, None for by the suffix.
         command: begins messages.
 
@@ -95,10 +93,10 @@ def find_sources(source: Places, given: str | None, command: str = "predict") ->
         return Sources([Part(places[0], name_format(None, given, where, _FROM), where)], [], False)
     parts, folders, several = [], [], len(places) > 1
     for place in places:
-        path = archive.to_path(place, f"{command}: argument 'rows'")
+        path = to_place(place, f"{command}: argument 'rows'")
         found = _find_matches(path, command)
         several |= found != [path] or path.is_dir()
-        base = path if found == [path] else _find_base(path)
+        base = to_pure(path) if found == [path] else _find_base(to_pure(path))
         for match in found:
             folders += [match] if match.is_dir() else []
             files = _list_files(match, command)
@@ -106,13 +104,23 @@ def find_sources(source: Places, given: str | None, command: str = "predict") ->
     return Sources(_type_folders(parts), folders, several)
 
 
-def _find_matches(path: Path, command: str) -> list[Path]:
-    """Return a path, or those that a pattern stands for."""
-    if path.exists() or not has_magic(str(path)):
+def to_pure(place: Path | Address) -> PurePath:
+    """Return a place as a path of which the parts are asked."""
+    return place.pure if isinstance(place, Address) else place
+
+
+def _find_matches(path: Path | Address, command: str) -> list[Any]:
+    """Return a place, or those that a pattern stands for."""
+    is_pattern = path.has_magic if isinstance(path, Address) else has_magic(str(path))
+    if path.exists() or not is_pattern:
         if not path.exists():
             raise InputError(f"{command}: rows file '{path}': there is no such file")
         return [path]
-    found = [Path(name) for name in sorted(glob(str(path), recursive=True))]
+    found: list[Any] = (
+        path.glob()
+        if isinstance(path, Address)
+        else [Path(name) for name in sorted(glob(str(path), recursive=True))]
+    )
     found = [name for name in found if not name.name.startswith("_")]
     files = [name for name in found if not name.is_dir()] or found
     if not files:
@@ -120,19 +128,19 @@ def _find_matches(path: Path, command: str) -> list[Path]:
     return files
 
 
-def _find_base(pattern: Path) -> Path:
+def _find_base(pattern: PurePath) -> PurePath:
     """Return the folder in which all that matches a pattern lies."""
     folders = [folder for folder in pattern.parents if not has_magic(str(folder))]
     return folders[0]
 
 
-def _list_files(path: Path, command: str) -> Iterator[Path]:
+def _list_files(path: Any, command: str) -> Iterator[Any]:
     """Yield a file, or those of a folder and of the folders in it that give columns."""
     if not path.is_dir():
         yield path
         return
     is_empty = True
-    for entry in sorted(path.iterdir()):
+    for entry in sorted(path.iterdir(), key=attrgetter("name")):
         if entry.name.startswith((".", "_")):  # of those who wrote the rows
             continue
         is_empty = False
@@ -146,18 +154,15 @@ def _list_files(path: Path, command: str) -> Iterator[Path]:
         raise InputError(f"{command}: folder of rows '{path}': there is no file in it")
 
 
-def _make_part(path: Path, given: str | None, base: Path, command: str) -> Part:
-    where = f"{command}: rows file '{path}'"
-    packed = path.suffix.lower() if path.suffix.lower() in PACKED else ""
-    kind = name_format(path.with_suffix("") if packed else path, given, where, _FROM)
-    if packed and kind not in TEXTS:
-        raise InputError(f"{where}: only text is read from '{packed}'; unpack it")
+def _make_part(place: Path | Address, given: str | None, base: PurePath, command: str) -> Part:
+    where, path = f"{command}: rows file '{place}'", to_pure(place)
+    kind, packed = name_packed(path, given, where, _FROM)
     pairs = (name.partition("=") for name in path.parent.parts if "=" in name)
     folders = {
         unquote(name): None if text == _NO_VALUE else unquote(text) for name, _, text in pairs
     }
     name = path.relative_to(base) if path != base and path.is_relative_to(base) else path.name
-    return Part(path, kind, where, Path(name), packed, dict(folders))
+    return Part(place, kind, where, Path(name), packed, dict(folders))
 
 
 def _type_folders(parts: list[Part]) -> list[Part]:
@@ -189,63 +194,19 @@ def open_part(part: Part) -> Iterator[BinaryIO]:
     Raises:
         InputError: it cannot be opened.
     """
-    if not isinstance(part.place, Path):
-        yield io.BufferedReader(_Borrowed(part.place))
+    place = part.place
+    if not isinstance(place, Path | Address):
+        yield io.BufferedReader(_Borrowed(place))
         return
     try:
-        file = part.place.open("rb")
+        opened = place.open("rb") if isinstance(place, Path) else place.open()
     except OSError as error:
         raise InputError(f"{part.where}: cannot be opened: {error.strerror}") from None
-    with file:
-        yield _unpack(file, part) if part.packed else file
-
-
-def _unpack(file: BinaryIO, part: Part) -> BinaryIO:
-    if part.packed == ".gz":
-        return io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=file), file))
-    arrow = import_arrow(f"{part.where}: .zst")
-    stream = arrow.CompressedInputStream(arrow.PythonFile(file, mode="r"), "zstd")
-    return io.BufferedReader(Unpacked(stream, file))
-
-
-class ReadBy(io.RawIOBase):
-    """A stream of what a function reads: at most as many bytes as requested."""
-
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read = read
-
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read what comes next."""
-        data = self._read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-class Unpacked(ReadBy):
-    """What a compressed file holds.
-
-    Attributes:
-        packed: the file.
-    """
-
-    def __init__(self, stream: Any, packed: BinaryIO) -> None:
-        super().__init__(stream.read)
-        self.packed = packed
-
-    def readinto(self, buffer: Any) -> int:
-        """Read what comes next.
-
-        Raises:
-            OSError: the file is damaged.
-        """
-        try:
-            return super().readinto(buffer)
-        except (EOFError, zlib.error) as error:
-            raise OSError(str(error)) from None
+    with opened:
+        file = opened
+        if isinstance(place, Address):
+            file = io.BufferedReader(_Fetched(opened, place.is_native), _AHEAD)
+        yield unpack(file, part.packed, part.where) if part.packed else file
 
 
 class _Borrowed(ReadBy):
@@ -263,3 +224,26 @@ class _Borrowed(ReadBy):
 
     def tell(self) -> int:
         return int(self._file.tell())
+
+
+class _Fetched(_Borrowed):
+    """A file of a store, whose library may raise errors of any kind.
+
+    Attributes:
+        native: what pyarrow reads best: the file if it is its own, or else this one.
+    """
+
+    def __init__(self, file: Any, is_native: bool) -> None:
+        super().__init__(file)
+        self.native, self._read = file if is_native else self, file.read
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what comes next.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        try:
+            return super().readinto(buffer)
+        except Exception as error:
+            raise OSError(f"{type(error).__name__}: {error}") from None

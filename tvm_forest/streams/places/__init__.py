@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from .. import archive
-from ..errors import InputError
-from .formats import FORMATS, name_format
-from .sources import Part, Place, Places, find_sources
+from ...errors import InputError
+from ..formats import FORMATS, name_format
+from .addresses import Address, check_place, to_place
+from .packing import PACKED, name_packed
+from .sources import Part, Place, Places, find_sources, to_pure
 
 OUTPUT = "predict: argument '--output'"
 
@@ -28,12 +29,14 @@ class Files(NamedTuple):
         target: the file of predictions, the stream, or the folder.
         format: of predictions; None for that of each part.
         is_folder: whether each part gets a file of its own in a folder.
+        packed: how the file is compressed, a suffix or nothing.
     """
 
     parts: list[Part]
-    target: Path | BinaryIO
+    target: Path | Address | BinaryIO
     format: str | None
     is_folder: bool
+    packed: str = ""
 
     def name_output(self, part: Part) -> tuple[Path, str]:
         """Return the path of the file of a part in the folder, and its format."""
@@ -56,19 +59,19 @@ def find_files(
         if not hasattr(target, "write"):
             raise InputError(f"{OUTPUT}: a {type(target).__name__} is no path and no open file")
         return Files(parts, target, name_format(None, target_format, OUTPUT, _TO), False)
-    path = archive.to_path(target, OUTPUT)
+    path = to_place(target, OUTPUT)
     for folder in folders:
         if folder.resolve() in [path.resolve(), *path.resolve().parents]:
             raise InputError(f"{OUTPUT}: '{path}' is in the folder of the rows; name another place")
-    suffixes = [suffix for own in FORMATS.values() for suffix in own]
+    suffixes = [*PACKED, *(suffix for own in FORMATS.values() for suffix in own)]
     if not are_several or path.suffix.lower() in suffixes:
         _check_apart(parts, path)
-        kind = name_format(path, target_format, OUTPUT, _TO)
-        archive.check_place(path, OUTPUT)
-        return Files(parts, path, kind, False)
+        kind, packed = name_packed(to_pure(path), target_format, OUTPUT, _TO)
+        check_place(path, OUTPUT)
+        return Files(parts, path, kind, False, packed)
     _check_folder(path)
     if target_format is not None:
-        name_format(path, target_format, OUTPUT, _TO)
+        name_format(None, target_format, OUTPUT, _TO)
     files = Files(parts, path, target_format, True)
     names = [files.name_output(part)[0] for part in parts]
     doubled = next((name for name in names if names.count(name) > 1), None)
@@ -80,28 +83,32 @@ def find_files(
 _TO = "--output-format (target_format)"
 
 
-def _check_apart(parts: list[Part], target: Path) -> None:
+def _check_apart(parts: list[Part], target: Path | Address) -> None:
     for part in parts:
-        if isinstance(part.place, Path) and target.exists() and target.samefile(part.place):
+        if isinstance(part.place, Path) and isinstance(target, Path):
+            is_same = target.exists() and target.samefile(part.place)
+        else:
+            is_same = target == part.place
+        if is_same:
             raise InputError(f"{OUTPUT}: '{target}' is the file of rows; name another one")
 
 
-def _check_folder(path: Path) -> None:
+def _check_folder(path: Path | Address) -> None:
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise InputError(f"{OUTPUT}: '{path}' is there already; remove it, or name a new folder")
-    if not path.absolute().parent.is_dir():
+    if isinstance(path, Path) and not path.absolute().parent.is_dir():
         raise InputError(f"{OUTPUT}: there is no folder '{path.absolute().parent}'; make it first")
 
 
 @contextmanager
-def refuse_unwritable(target: Path | BinaryIO | None, where: str = OUTPUT) -> Iterator[None]:
+def refuse_unwritable(target: Any, where: str = OUTPUT) -> Iterator[None]:
     """Turn errors of the operating system about a file into one for the user."""
     try:
         yield
     except BrokenPipeError:
         raise InputError(f"{where}: who reads the predictions has closed the pipe") from None
     except OSError as error:
-        name = f"'{target}'" if isinstance(target, Path) else "the stream"
+        name = f"'{target}'" if isinstance(target, Path | Address) else "the stream"
         raise InputError(
             f"{where}: cannot write {name} ({error.strerror or error}); nothing is left of it; "
             "make room, or name another place"
