@@ -7,7 +7,7 @@ from ..predictor import exporting
 from ..predictor.exporting.languages import LANGUAGES, WEB_TARGET
 from ..schedule_prims import Schedule
 from ..target import parse_target
-from .compile import open_predictor
+from .opening import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:

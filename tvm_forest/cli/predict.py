@@ -8,7 +8,7 @@ from .. import streams
 from ..errors import InputError
 from ..streams import places
 from ..streams.places import addresses
-from .compile import open_predictor
+from .opening import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:

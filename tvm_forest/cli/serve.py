@@ -13,7 +13,7 @@ from .. import serving
 from ..errors import InputError
 from ..threads import check_n_jobs
 from . import LIMITS
-from .compile import open_predictor
+from .opening import open_predictor
 
 TOKEN = "TVM_FOREST_TOKEN"
 """The environment variable that may hold the token."""
