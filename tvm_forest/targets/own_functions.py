@@ -1,4 +1,4 @@
-"""Powers and logarithms of our own in machine code that is exported.
+"""Our own exponentials and logarithms for exported machine code.
 
 takes: LLVM's text of functions; gives: the same with our functions in place of a C library's.
 
@@ -20,16 +20,16 @@ from ..internals import names
 FILE = Path(__file__).with_name("powers.ll")
 
 ENTRIES = 128
-"""Entries of the table of powers."""
+"""Entries of the table of exponentials."""
 
 POWER_OF_TWO = r"@llvm\.pow\.f(32|64)\((?:float|double) 2\.000000e\+00, "
-"""What LLVM turns exp2 into unless optimisation is off."""
+"""LLVM's replacement for exp2 unless optimisation is off."""
 
 NAME = re.compile(r"@([\w.]+)")
 
 
 def with_own_functions(text: str) -> str:
-    """Return LLVM's text of functions that call none of a C library but `fma`.
+    """Return LLVM IR that calls no function of a C library except `fma`.
 
     That is exact everywhere, and an instruction where a processor has it.
     """
