@@ -53,7 +53,7 @@ def with_own_functions(text: str) -> str:
 
 
 def _apply_to_lanes(name: str, own: str, lanes: int) -> str:
-    """Return the function that applies one of ours to each lane of a vector."""
+    """Return a function that applies one of ours to each vector lane."""
     one = "float" if own.endswith("32") else "double"
     many, lines, made = f"<{lanes} x {one}>", list[str](), "poison"
     for k in range(lanes):
@@ -68,7 +68,7 @@ def _apply_to_lanes(name: str, own: str, lanes: int) -> str:
 
 
 def _collect(wanted: set[str], declared: set[str]) -> list[str]:
-    """Return the texts of functions and of all that they need, without what is declared already."""
+    """Return the texts of functions and their dependencies that are not declared yet."""
     known, texts, waiting = _read_parts(), dict[str, str](), sorted(wanted)
     while waiting:
         name = waiting.pop()
@@ -89,7 +89,7 @@ def _read_parts() -> dict[str, str]:
 
 
 def _write_table() -> str:
-    """Return the table of powers in LLVM's language."""
+    """Return the table of exponentials as LLVM IR."""
     entries = (f"[2 x i64] [i64 {beyond}, i64 {bits}]" for beyond, bits in list_powers())
     kind = f"[{ENTRIES} x [2 x i64]]"
     return f"@tvmf_powers = internal constant {kind} [{', '.join(entries)}]\n"
