@@ -51,7 +51,7 @@ END_WORDS = 16
 """Words (of a leaf's size) in an end: the lower half holds a tile, the upper half leaves."""
 
 MAX_DEPTH, MAX_COLUMNS, MAX_CUTS = 8, 2 * REGISTER, 255
-"""A byte numbers the leaves of a tree, two registers hold a row's codes, a byte holds a code."""
+"""Limits: a byte numbers a tree's leaves, two registers hold a row's codes, a byte holds one."""
 
 DEPTHS = (3, 6, MAX_DEPTH)
 """Depths of trees that code is written for: two or three tiles in a row take as long

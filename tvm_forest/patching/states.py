@@ -2,8 +2,8 @@
 
 takes: arrays, objects; gives: numbers that differ if they do.
 
-Trees of scikit-learn may be written to through views that anybody holds, so arrays are told by
-what they hold. Boosters hide their trees behind calls of a library; each method of theirs that may
+Trees of scikit-learn may be written to through views that anybody holds, so arrays are
+compared by their contents. Boosters hide their trees behind calls of a library; each method of theirs that may
 change one gives it a new stamp.
 """
 

@@ -75,7 +75,7 @@ MACHINES = {
         {"mcpu": "x86-64"},
     ),
 }
-"""By architecture. Every ability was seen to be known and to compile; `relaxed-simd` of WebAssembly
+"""Supported machines by architecture. Every ability was seen to be known and to compile; `relaxed-simd` of WebAssembly
 is left out, for it would let LLVM fuse products and sums."""
 
 ABIS = {"lp64": "", "lp64f": "f", "lp64d": "d"}
@@ -83,7 +83,7 @@ ABIS = {"lp64": "", "lp64f": "f", "lp64d": "d"}
 
 
 WITH_PARTS = ("m", "a", "c", "v")
-"""Abilities of RISC-V that turn others on, which stay on where LLVM turns these off."""
+"""Abilities of RISC-V that imply others; LLVM leaves those on when it turns these off."""
 
 
 def complete_options(spec: dict[str, Any]) -> dict[str, Any]:

@@ -37,10 +37,10 @@ class UnfoldedNodes(NamedTuple):
 
     Attributes:
         sizes: int64 (T,), number of nodes of each tree.
-        arrays: arrays over nodes by name, but for `leaf_value`.
-        position: int64 (N,), where each node stood in the table.
+        arrays: arrays over nodes by name, except `leaf_value`.
+        position: int64 (N,), position of each node in the table.
         comparison: of all nodes.
-        sets: the set of each node that asks for one.
+        sets: the set of each node that tests for a set.
     """
 
     sizes: Array

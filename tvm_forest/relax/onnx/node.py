@@ -41,9 +41,9 @@ class Node:
     """A node of `ai.onnx.ml`.
 
     Attributes:
-        bb: takes what the node becomes.
+        bb: the BlockBuilder to which the converted node is added.
         proto: the protobuf message.
-        name: what messages call it.
+        name: the name of the node in messages.
         version: of the operators of `ai.onnx.ml`.
         attributes: by name, as the package onnx reads them; those that are absent are not there.
         inputs: what it takes.

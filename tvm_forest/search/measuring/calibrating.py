@@ -45,7 +45,7 @@ LEAST_SHARE = 0.15
 but none is free."""
 
 TRUSTED = 0.2
-"""Errors, in logarithms, up to which squares count; larger ones are taken for disturbances."""
+"""Errors, in logarithms, up to which calls count fully; larger ones are disturbances."""
 
 ROUNDS, DESCENTS, SETTLED = 8, 1000, 1e-4
 """Most reweightings, most descent steps for each, and the relative change at which steps stop.
