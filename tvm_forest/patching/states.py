@@ -3,8 +3,8 @@
 takes: arrays, objects; gives: numbers that differ if they do.
 
 Trees of scikit-learn may be written to through views that anybody holds, so arrays are
-compared by their contents. Boosters hide their trees behind calls of a library; each method of theirs that may
-change one gives it a new stamp.
+compared by their contents. Boosters hide their trees behind calls of a library; each method of
+theirs that may change one gives it a new stamp.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ MACHINES = {
         {"mcpu": "x86-64"},
     ),
 }
-"""Supported machines by architecture. Every ability was seen to be known and to compile; `relaxed-simd` of WebAssembly
-is left out, for it would let LLVM fuse products and sums."""
+"""Supported machines by architecture. Every ability was seen to be known and to compile;
+`relaxed-simd` of WebAssembly is left out, for it would let LLVM fuse products and sums."""
 
 ABIS = {"lp64": "", "lp64f": "f", "lp64d": "d"}
 """Calling conventions of 64-bit RISC-V, and the ability that each needs."""
