@@ -45,7 +45,7 @@ def serve(*predictors: Any, **settings: Any) -> Any:
 
 def start(*arguments: str, **environment: str) -> tuple[Any, int]:
     """Start a server on a free port, and return its process and port."""
-    command = [sys.executable, "-m", "tvm_forest.cli", "serve", *arguments, "--port", "0"]
+    command = [sys.executable, "-m", "tvm_forest", "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )

@@ -305,7 +305,7 @@ def test_words_that_make_no_command_are_told_as_they_were_given(
     assert "'nowhere.json'" in capsys.readouterr().err
 
 
-COMMAND = [sys.executable, "-m", "tvm_forest.cli"]
+COMMAND = [sys.executable, "-m", "tvm_forest"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict
     folder = tmp_path_factory.mktemp("page")
     (folder / "bin").mkdir()
     command = folder / "bin" / "tvm-forest"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tvm_forest.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tvm_forest "$@"\n')
     command.chmod(0o755)
     environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
     environment["PYTHONPATH"] = f"{ROOT}:{environment.get('PYTHONPATH', '')}"

@@ -72,7 +72,7 @@ def test_the_command_line_says_more_with_every_v(tmp_path, options, rooms):
 
     data = xgboost.DMatrix([[0.0], [1.0]], label=[0.0, 1.0])
     xgboost.train({"max_depth": 1}, data, num_boost_round=1).save_model(tmp_path / "model.json")
-    command = [sys.executable, "-m", "tvm_forest.cli", *options, "info", tmp_path / "model.json"]
+    command = [sys.executable, "-m", "tvm_forest", *options, "info", tmp_path / "model.json"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=PROJECT).stderr
     assert {line.split(":")[0].split(".")[1] for line in said.splitlines()} == rooms
 

@@ -520,7 +520,7 @@ def test_each_answer_is_of_one_model_while_eight_clients_ask_and_models_are_swap
 
 def start_with_grpc(folder: Path, *arguments: str) -> tuple[Any, int, int]:
     """Start a process that serves both, and return it with the ports of HTTP and gRPC."""
-    command = [sys.executable, "-m", "tvm_forest.cli", "serve", str(folder / "m.tvmf")]
+    command = [sys.executable, "-m", "tvm_forest", "serve", str(folder / "m.tvmf")]
     command += ["--port", "0", "--grpc-port", "0", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline()

@@ -991,7 +991,7 @@ def test_a_saved_predictor_is_compiled_anew_and_exported(
     assert (tmp_path / "made.so").stat().st_size and (tmp_path / "made.h").exists()
 
 
-COMMAND = [sys.executable, "-m", "tvm_forest.cli", "predict"]
+COMMAND = [sys.executable, "-m", "tvm_forest", "predict"]
 
 
 @pytest.mark.long
@@ -1055,7 +1055,7 @@ def test_the_commands_of_the_page_run(
         write(table, tmp_path / "parts" / f"part-{number}.parquet")
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "tvm-forest"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tvm_forest.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tvm_forest "$@"\n')
     command.chmod(0o755)
     assert len(COMMANDS) > 3
     environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}

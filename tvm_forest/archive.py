@@ -1,4 +1,4 @@
-"""One file of named parts, which is whole or refused.
+"""A file of named parts, which is read completely or refused.
 
 takes: a manifest, bytes and arrays; gives: the bytes of a file, and back.
 
@@ -42,14 +42,14 @@ _DIGEST = 64
 _PAUSES = (0.01, 0.05, 0.1, 0.3, 0.5)  # seconds in which readers come to an end
 _ACCESS_LIST = "system.posix_acl_access"  # Linux keeps users beside owner and group there
 HEADER_ERRORS = (SyntaxError, TypeError, RecursionError, OverflowError, tokenize.TokenError)
-"""What numpy raises, beside ValueError, of the header of an array that is damaged."""
+"""Exceptions, besides ValueError, that numpy raises for a damaged array header."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
 
 
 class Archive(NamedTuple):
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
         manifest: what JSON can say.
@@ -83,7 +83,7 @@ def digest_of(data: bytes) -> str:
 
 
 def pack(archive: Archive) -> bytes:
-    """Return the bytes of a file; equal archives give equal bytes."""
+    """Return the bytes of an archive file; equal archives give equal bytes."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as members:
         text = json.dumps(archive.manifest, indent=1, default=_to_number)
@@ -98,7 +98,7 @@ def pack(archive: Archive) -> bytes:
 
 
 def unpack(data: bytes, where: str) -> Archive:
-    """Return what a file holds.
+    """Return the contents of an archive file.
 
     Args:
         data: the whole file.
@@ -133,7 +133,7 @@ def unpack(data: bytes, where: str) -> Archive:
 
 
 def to_path(path: str | os.PathLike[str], where: str) -> Path:
-    """Return a path that a user gave.
+    """Convert a user's path to a Path.
 
     Raises:
         InputError: it is none; bytes could be the content of a file.
@@ -164,7 +164,7 @@ def read_file(path: Path, where: str) -> bytes:
 
 
 def write_file(path: Path, data: bytes, where: str) -> None:
-    """Write a file that appears under its name once it is complete.
+    """Write a file, which appears only when it is complete.
 
     Raises:
         InputError: the file cannot be written.
@@ -174,13 +174,13 @@ def write_file(path: Path, data: bytes, where: str) -> None:
 
 
 def check_place(path: Path, where: str) -> None:
-    """Raise the InputError of `write_file` before there is anything to write."""
+    """Raise the InputError of `write_file` in advance, before the data exist."""
     with refuse_unwritable(path, where), _open_draft(_follow(path)):
         pass
 
 
 def replace_file(path: Path, data: bytes, private: bool = False) -> None:
-    """Do what `write_file` does, with the errors of the operating system.
+    """Like `write_file`, but with the operating system's exceptions.
 
     Args:
         path: of the file.
@@ -193,7 +193,7 @@ def replace_file(path: Path, data: bytes, private: bool = False) -> None:
 
 @contextlib.contextmanager
 def open_replacement(path: Path, private: bool = False) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of another when the block ends without an error.
+    """Open a temporary file that replaces another when the block ends without an error.
 
     Those may use the new file who may use the old one, and a symbolic link still leads to it.
     """
@@ -207,7 +207,7 @@ def open_replacement(path: Path, private: bool = False) -> Iterator[BinaryIO]:
 
 
 def _replace(draft: Path, place: Path) -> None:
-    """Give a draft the name of another file or folder, which Windows refuses while it is open."""
+    """Rename a draft to its final name, which Windows refuses while that is open."""
     for pause in _PAUSES if sys.platform == "win32" else ():
         with contextlib.suppress(PermissionError):
             os.replace(draft, place)
@@ -223,7 +223,7 @@ def _replace(draft: Path, place: Path) -> None:
 
 @contextlib.contextmanager
 def make_replacement(folder: Path) -> Iterator[Path]:
-    """Make a folder that takes the place of another, which may be there if it is empty."""
+    """Create a folder that replaces another one, which must be empty or missing."""
     place = _follow(folder)
     draft, old = _name_draft(place), _look_at(place)
     try:
@@ -238,7 +238,7 @@ def make_replacement(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def refuse_unwritable(path: Path, where: str) -> Iterator[None]:
-    """Turn errors of the operating system about a file into one for the user."""
+    """Convert OSErrors about a file into an error for the user."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -251,7 +251,7 @@ def refuse_unwritable(path: Path, where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _open_draft(place: Path, private: bool = False) -> Iterator[BinaryIO]:
-    """Open a file beside another, which is there until it has the name of the other."""
+    """Open a temporary file next to another; it is removed unless renamed."""
     draft, old = _name_draft(place), _look_at(place)
     if old is not None and not stat.S_ISREG(old.st_mode):
         raise OSError(0, "not a regular file")
@@ -271,7 +271,7 @@ def _name_draft(place: Path) -> Path:
 
 
 def _follow(path: Path) -> Path:
-    """Return where a path leads to, which need not be there; errors are those of `open`."""
+    """Resolve a path, which need not exist; errors are those of `open`."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
@@ -284,7 +284,7 @@ def _look_at(place: Path) -> os.stat_result | None:
 
 
 def _keep_access(place: Path, old: os.stat_result, draft: Path) -> None:
-    """Let those use a draft who may use what it replaces, as far as the system permits it."""
+    """Copy the permissions of the replaced file to a draft, as far as the system allows."""
     mode = stat.S_IMODE(old.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     if hasattr(os, "chown"):
         with contextlib.suppress(OSError):  # only root gives files away
@@ -300,7 +300,7 @@ def _keep_access(place: Path, old: os.stat_result, draft: Path) -> None:
 
 
 def shorten(value: Any) -> str:
-    """Return a value as a message shows it, without its middle where it is long."""
+    """Shorten a value for a message by leaving out its middle."""
     return _SHORT.repr(value)
 
 
@@ -315,13 +315,13 @@ def _write_array(array: npt.NDArray[Any]) -> bytes:
 
 
 def _pad(at: int) -> bytes:
-    """Return the extra field of a member whose name ends there: its data begins at a multiple."""
+    """Return the extra field that aligns a member's data."""
     size = -(at + _EXTRA_HEAD) % _ALIGNMENT
     return struct.pack("<HH", _PADDING, size) + bytes(size)
 
 
 def _find(data: bytes, about: zipfile.ZipInfo) -> memoryview:
-    """Return the bytes of a member, which the checksum has proven, as they lie in the file."""
+    """Return the bytes of a member, uncopied; the checksum has been verified."""
     if about.compress_type != zipfile.ZIP_STORED:
         raise ModelFormatError(f"archive: member '{about.filename}' is compressed; save it again")
     lengths = struct.unpack_from("<HH", data, about.header_offset + _LENGTHS_AT)

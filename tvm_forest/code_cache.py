@@ -1,4 +1,4 @@
-"""A folder of compiled code, and of models that were read, which processes share.
+"""The code cache: a folder of compiled code, and of parsed models, shared by processes.
 
 takes: a key, an archive; gives: the archive again, or None.
 
@@ -37,16 +37,16 @@ LOG = logging.getLogger(__name__)
 
 VARIABLE = "TVM_FOREST_CACHE"
 OFF = "off"
-"""Value of the variable that turns the cache off, as does an empty one."""
+"""Value of the environment variable that turns the cache off, as an empty one does."""
 
 MAX_BYTES = 256 * 2**20
-"""Size of all files beyond which those go that were used least recently."""
+"""Total size above which the least recently used files are removed."""
 
 MAX_ENTRY_BYTES = MAX_BYTES // 4
-"""Size of arrays up to which they are worth an entry: one model must not displace all others."""
+"""Largest size of arrays in an entry, so that one model does not displace all others."""
 
 PACKAGE = Path(sources.PACKAGE)
-"""The sources of this package."""
+"""The folder of this package's sources."""
 
 _ANOTHER = f"let the environment variable {VARIABLE} name a folder of yours"
 
@@ -54,14 +54,14 @@ SUFFIX = ".code"
 NOTE = ".sources"
 
 TICK_SECONDS = 2.0
-"""What a file system's times may leave out: a file that is younger may change without a trace."""
+"""Resolution of file times: a younger file may change without a new time."""
 
 DRAFT_SECONDS = 3600
-"""Age of a file without its final name from which on nobody is writing it any more."""
+"""Age from which a temporary file counts as abandoned."""
 
 
 class Contents(NamedTuple):
-    """What a cache holds.
+    """Number and size of the files in a cache.
 
     Attributes:
         entries: number of files.
@@ -85,7 +85,7 @@ class CodeCache:
         self.others = [CodeCache(other) for other in others]
 
     def read(self, key: str) -> Archive | None:
-        """Return what was written under a key, and note that it was used."""
+        """Return the entry of a key, and mark it as used."""
         found = (cache._read_own(key) for cache in (self, *self.others))
         return next((entry for entry in found if entry is not None), None)
 
@@ -108,7 +108,7 @@ class CodeCache:
         return found if found.manifest.get("key") == key else None
 
     def write(self, key: str, entry: Archive, *, warns: bool = True) -> None:
-        """Keep an archive under a key, and remove what was not used for long if there is much.
+        """Store an archive under a key; remove the least recently used ones above the limit.
 
         Args:
             key, entry: what is kept.
@@ -130,7 +130,7 @@ class CodeCache:
             )
 
     def find_fault(self) -> tuple[str, str] | None:
-        """Say why the folder is not used, and what helps; None if it is, or is not there yet."""
+        """Return why the folder is not used, and a remedy; None if it is, or is missing."""
         try:
             about = os.stat(self.folder)
         except FileNotFoundError:
@@ -156,7 +156,7 @@ class CodeCache:
         return Contents(len(sizes), sum(sizes))
 
     def clear(self) -> Contents:
-        """Remove all files of the cache; return what there was."""
+        """Remove all files of the cache; return their number and size."""
         found = self._list()
         for file, _ in [*found, *self._list(".draft"), *self._list(NOTE)]:
             _remove(file)
@@ -189,7 +189,7 @@ class CodeCache:
 
 
 def find_cache() -> CodeCache | None:
-    """Return the cache that the environment names; None if it is off, or no folder is known."""
+    """Return the cache named in the environment; None if it is off, or no folder is known."""
     named = os.environ.get(VARIABLE)
     if named is not None:
         folders = [Path(name).absolute() for name in named.split(os.pathsep) if name]
@@ -207,7 +207,7 @@ def find_cache() -> CodeCache | None:
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return the hex digest of some texts, each with its end."""
+    """Return the hex digest of some texts, each followed by a separator."""
     state = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else part.encode()
@@ -218,7 +218,7 @@ def digest(*parts: str | bytes) -> str:
 
 @functools.cache
 def digest_sources() -> str:
-    """Return the hex digest of the files whose code this process runs; "" if it cannot be known.
+    """Return the hex digest of the source files that this process runs; "" if unknown.
 
     To read hundreds of files takes longer than to read a model. So a note in the cache says what
     the digest was when the system said the same of all of them.
@@ -244,7 +244,7 @@ def digest_sources() -> str:
 
 
 def _find_note() -> Path | None:
-    """Return the file with the digest of the sources; None where there is no folder for it."""
+    """Return the path of the file with the sources' digest; None without a folder for it."""
     cache = find_cache()
     if cache is None or not cache.folder.is_dir() or cache.find_fault() is not None:
         return None
@@ -252,7 +252,7 @@ def _find_note() -> Path | None:
 
 
 def _is_known() -> bool:
-    """Return whether the code that runs is that of the files; warn once if not."""
+    """Return whether the running code equals the source files; warn once if not."""
     obstacle = sources.find_change()
     if obstacle is not None:
         _warn_once(*obstacle)
@@ -260,14 +260,14 @@ def _is_known() -> bool:
 
 
 def read_own(file: Path) -> bytes | None:
-    """Return what is in a file; None if it is not the user's alone."""
+    """Return the content of a file; None unless only the user can write it."""
     with open(file, "rb") as opened:
         is_own = _find_owner_fault(os.fstat(opened.fileno())) is None
         return opened.read() if is_own else None
 
 
 def _find_owner_fault(about: os.stat_result) -> tuple[str, str] | None:
-    """Say why a file or folder is not the user's alone, and what helps; None if it is."""
+    """Return why a file or folder is not the user's alone, and a remedy; None if it is."""
     if not hasattr(os, "geteuid"):  # elsewhere folders of users are theirs alone
         return None
     if about.st_uid not in (0, os.geteuid()):
@@ -280,7 +280,7 @@ def _find_owner_fault(about: os.stat_result) -> tuple[str, str] | None:
 
 @functools.cache
 def _warn_once(what: str, remedy: str) -> None:
-    """Warn why models are compiled again, for users who do not read the log."""
+    """Warn that models are compiled again, and why, for users who do not read the log."""
     text = f"cache: {what}; models are compiled anew in each process; {remedy}"
     warnings.warn(f"{text}; {VARIABLE}=off says no more of it", RuntimeWarning, stacklevel=2)
 

@@ -1,7 +1,7 @@
 """The compiler, from top to bottom: read this file first.
 
-takes: BuildRequest; gives: functions that can be called (`compile_forest`), or the IRModules that
-they are made of (`lower`).
+takes: BuildRequest; gives: callable functions (`compile_forest`), or the IRModules that they are
+made of (`lower`).
 
     BuildRequest --lay_out--> Layout + arrays            see `laying_out`
     Forest + Layout --emit--> canonical TIR              one loop nest, walks are operators
@@ -61,10 +61,10 @@ class Lowered:
 
     Attributes:
         before: canonical functions, one walk operator each.
-        after: what is given to TVM's code generator.
-        block_rows: for functions without a schedule, how many rows each takes together.
-        stages: what is in between, in order: the functions as scheduled, "schedule", and then as
-            each pass left them, by its name, such as "tvm_forest.LowerWalks"; kept by `lower` only.
+        after: functions that are passed to TVM's code generator.
+        block_rows: for functions without a schedule, how many rows each processes together.
+        stages: the functions in between, in order: as scheduled, "schedule", and then after each
+            pass, by its name, such as "tvm_forest.LowerWalks"; only `lower` keeps them.
     """
 
     before: tvm.IRModule
@@ -83,15 +83,16 @@ def compile_forest(
     """Compile the functions of a request.
 
     Args:
-        request: what is to be compiled.
-        laid_out: what `lay_out` makes of it, if that is known.
-        anew: make the library here, of which texts can be seen, though the cache may have its
-            machine code.
-        about: what says as much as the lowered functions do, such as their kinds; "" if nothing is
-            known that does, for to write them as a text takes as long as some passes.
+        request: what to compile.
+        laid_out: result of `lay_out` for it, if it is known already.
+        anew: compile the library here, so that its source texts can be shown, even if the cache has
+            the machine code.
+        about: a text that identifies the code as fully as the lowered functions do, such as the
+            kinds of functions; "" if none is known. Printing the functions takes as long as some
+            passes.
 
     Raises:
-        ScheduleError: a schedule does not walk as its layout must, or is beyond the limits of a
+        ScheduleError: a schedule does not walk as its layout requires, or exceeds the limits of a
             GPU.
         BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
@@ -115,7 +116,7 @@ def compile_forest(
 def _compile_lowered(
     lowered: tvm.IRModule, schedules: Mapping[int, Schedule], target: Target
 ) -> Library:
-    """Compile functions that are lowered.
+    """Compile lowered functions to a library.
 
     Raises:
         BuildError, InputError: see `compile_forest`.
@@ -130,12 +131,12 @@ def _compile_lowered(
 
 
 def to_text(mod: tvm.IRModule) -> str:
-    """Return the text of all functions."""
+    """Return all functions of a module as JSON text."""
     return str(tvm.ir.save_json(mod))
 
 
 def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
-    """Return the functions before and after lowering, to be looked at.
+    """Return the functions of a model before and after lowering, for inspection.
 
     Raises:
         The same as `build`.
@@ -152,7 +153,7 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
 
 
 def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
-    """Lower the functions of a request whose model is laid out.
+    """Lower the functions of a request whose model has been laid out.
 
     Raises:
         ScheduleError: see `compile_forest`.
@@ -168,15 +169,15 @@ def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
 
 
 def take_schedule(given: Any, forest: Forest) -> Any:
-    """Return the Schedule that stands for an `s_tir.Schedule`; anything else as it is.
+    """Convert an `s_tir.Schedule` to a Schedule; return anything else unchanged.
 
     Args:
         given: the schedule of a function of `lower(model).before`, or a module with one.
         forest: the model.
 
     Raises:
-        ScheduleError: what it says of loops is wrong, or more than a nest of loops, or it computes
-            something else than the model.
+        ScheduleError: its annotations are wrong, it has more than a nest of loops, or it does not
+            compute the model.
     """
     module = given.mod if isinstance(given, s_tir.Schedule) else given
     if not isinstance(module, tvm.IRModule):
@@ -335,7 +336,7 @@ def _emit(laid: LaidFunction) -> tvm.IRModule:
 def lower_scheduled(
     scheduled: tirx.PrimFunc, name: str, target: Target
 ) -> dict[str, tirx.PrimFunc]:
-    """Return what a scheduled function becomes, with its twin for threads."""
+    """Lower a scheduled function; returns it, and its twin with threads, by name."""
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)
     shared_bytes = target.shared_bytes if target.on_gpu else None
@@ -356,10 +357,10 @@ def lower_scheduled(
 
 
 def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tuple[tirx.PrimFunc, NestFacts]]:
-    """A function with parallel loops has a twin without, for small batches and one thread.
+    """Return a function with parallel loops and its serial twin, for small batches and one thread.
 
-    Where threads share out rows only, or the order of additions is lost without the schedule's way
-    of adding up, the twin is what comes of the schedule, on one thread.
+    If threads only share out rows, or the schedule's reduction is needed to keep the order of
+    additions, the twin is the scheduled function itself, run on one thread.
     """
     parallel = [loop for loop in facts.nest.loops() if loop.parallel]
     if not parallel:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 
 def available_cores() -> int:
-    """Return the number of CPU cores that this process may run on and has the time of.
+    """Return the number of cores available to this process, by affinity and time quota.
 
     A quota is rounded up: with the time of one core and a half, two threads are at work. It is read
     once, for it is asked for at every parallel call.
@@ -36,7 +36,7 @@ def _read_quota_once() -> int:
 
 
 def read_quota(root: Path = Path("/")) -> float | None:
-    """Return how many cores' time the control groups of this process allow; None if any.
+    """Return the cores' worth of time that this process's control groups allow; None for any.
 
     Both versions of control groups are read. A group has no more time than those around it.
 
@@ -53,7 +53,7 @@ def read_quota(root: Path = Path("/")) -> float | None:
 
 
 def _read_shares(mounted: Path, line: str) -> Iterator[float]:
-    """Yield the quotas that a line of /proc/self/cgroup leads to, such as 1:cpu,cpuacct:/docker/7.
+    """Yield the quotas of a line of /proc/self/cgroup, such as 1:cpu,cpuacct:/docker/7.
 
     The path is that of the host; in a container, its own group may be mounted as the root.
     """
@@ -70,7 +70,7 @@ def _read_shares(mounted: Path, line: str) -> Iterator[float]:
 
 
 def _read_numbers(file: Path) -> list[float]:
-    """Return the numbers in a file; none of it if there is no such file, or a word such as max."""
+    """Return the numbers in a file; empty if it is missing or contains a word such as max."""
     try:
         return [float(word) for word in file.read_text().split()]
     except (OSError, ValueError):
@@ -78,6 +78,6 @@ def _read_numbers(file: Path) -> list[float]:
 
 
 def _divide(numbers: list[float]) -> Iterator[float]:
-    """Yield the quota by the period; version 1 writes -1 where there is no quota."""
+    """Yield quota / period; version 1 writes -1 for no quota."""
     if len(numbers) == 2 and min(numbers) > 0:
         yield numbers[0] / numbers[1]

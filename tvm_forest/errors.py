@@ -68,5 +68,5 @@ class RowError(InputError):
         self.where, self.row, self.what = where, row, what
 
     def __reduce__(self) -> tuple[type[RowError], tuple[str, int, str]]:
-        """Tell pickle how it is made."""
+        """Support pickle."""
         return type(self), (self.where, self.row, self.what)

@@ -1,4 +1,4 @@
-"""Modules that are imported when they are first used.
+"""Modules that are imported on first use.
 
 takes: the name of a module; gives: what stands for it until then.
 
@@ -28,7 +28,7 @@ PACKAGE = __name__.partition(".")[0]
 
 
 class LateModule(ModuleType):
-    """Stands for a module, which it imports when an attribute is first read."""
+    """A proxy that imports a module when an attribute is first read."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -43,7 +43,7 @@ class LateModule(ModuleType):
         return getattr(module, name)
 
     def __reduce__(self) -> Any:
-        """Say how to pickle it: by its name."""
+        """Support pickle, by the module's name."""
         return import_late, (self.__name__,)
 
 
@@ -79,12 +79,12 @@ class LateTable(MutableMapping[str, Any]):
 
 
 def import_late(name: str) -> Any:
-    """Return what stands for a module of this package until it is used."""
+    """Return a proxy for a module of this package, imported on first use."""
     return LateModule(name)
 
 
 def import_whole(name: str) -> ModuleType:
-    """Import a module, which no signal handler interrupts.
+    """Import a module on another thread, so that no signal handler interrupts it.
 
     What is half imported, such as TVM after Ctrl-C, cannot be imported again, for much of it is
     registered already. Handlers run on the main thread; so another one imports, and goes on if the

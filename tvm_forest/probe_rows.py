@@ -1,4 +1,4 @@
-"""Rows made from a model's own thresholds: the rows on which wrong code shows.
+"""Generates rows from a model's thresholds, on which wrong code shows.
 
 takes: Forest; gives: rows (R, F) in the forest's row dtype, and rows of objects with categories.
 
@@ -18,13 +18,13 @@ from .forest import Array, Forest
 _WORD = (1 << 64) - 1
 _UNDONE = pow(0x9DDFEA08EB382D69, -1, 1 << 64)  # CityHash's multiplier
 _UNKNOWN: tuple[Any, ...] = ("", "never seen", "\u00e9", b"\xff", 0, -1, 2**63 - 1, True)
-"""Categories that no model has been trained with, but by chance."""
+"""Categories that models are unlikely to know."""
 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 
 
 def hard_rows(forest: Forest, n: int, seed: int = 0) -> Array:
-    """Return rows whose values lie on thresholds, right beside them, or are special numbers.
+    """Return rows with values on thresholds, their float neighbours, and special numbers.
 
     One value in four is special: NaN, infinities, signed zeros, denormals, the largest floats, the
     bound below which LightGBM reads a number as zero, the model's own number for a missing value.
@@ -85,7 +85,7 @@ def given_rows(forest: Forest, rows: Array, seed: int = 0) -> Array:
 
 
 def make_text(code: int) -> bytes:
-    """Return 16 bytes of which CityHash64 ends with 32 given bits.
+    """Return 16 bytes whose CityHash64 has the given low 32 bits.
 
     The hash of so many bytes is two rounds of multiplication and shifts, each of which can be taken
     back: the last 8 bytes are chosen, and the first 8 follow.
@@ -141,7 +141,7 @@ def _thresholds(forest: Forest) -> list[Array]:
 
 
 def _categories(forest: Forest) -> dict[int, Array]:
-    """Return numbers to try for features of categories: known and unknown ones, and others.
+    """Return category numbers to try for each categorical feature: known, unknown and others.
 
     Features of categories are those that a node tests for a set, or with known categories.
     """

@@ -1,4 +1,4 @@
-"""Fewer trees for a stated accuracy.
+"""Removes trees from a model within a stated loss of accuracy.
 
 takes: a model, rows, perhaps labels; gives: Pruned, a Forest of fewer trees with what it loses.
 
@@ -26,10 +26,10 @@ from .process.locks import cached_property
 from .values import dataclass, replace
 
 STEPS = 100
-"""A step drops one tree of so many that are left, and always one at least."""
+"""Divisor: each step drops this fraction of the remaining trees, and at least one."""
 
 SLACK = 1e-6
-"""What sums of another order may add to a loss while trees are chosen."""
+"""Loss that reordered sums may cause while trees are chosen."""
 
 MAX_LEAVES = 1 << 22
 """Leaf values that are looked up at a time."""
@@ -39,7 +39,7 @@ REFUSED = {"min": "takes the smallest leaf", "max": "takes the largest leaf"}
 
 @dataclass(frozen=True)
 class Pruned:
-    """A forest of fewer trees.
+    """The pruned forest.
 
     Attributes:
         forest: what `build` and the others take.
@@ -101,7 +101,7 @@ def prune(model: Any, rows: Any, labels: Any = None, *, loss: float = 0.01) -> P
 
 
 def _keep(forest: Forest, trees: Array) -> Forest:
-    """Return the forest of some trees, whose numbers and rounds are counted anew."""
+    """Return the forest of some trees, renumbered."""
     part = take_trees(forest, trees)
     rounds = np.unique(find_rounds(part), return_inverse=True)[1].astype(np.int32)
     return replace(
@@ -160,7 +160,7 @@ class _Trial:
         return choose(forest, margins.astype(forest.sum_dtype), values)
 
     def _parts(self) -> Iterator[Array]:
-        """Yield the rows, so many at a time."""
+        """Yield the rows block by block."""
         forest = self.forest
         step = max(1, MAX_LEAVES // max(1, forest.n_trees * forest.leaf_value.shape[1]))
         for begin in range(0, len(self.rows), step):
@@ -168,7 +168,7 @@ class _Trial:
 
     @cached_property
     def _moves(self) -> Array:
-        """Float64 (R, T, W), what margins lose with each tree; of an average, times the others."""
+        """Float64 (R, T, W), change of the margins without each tree; for averages, scaled."""
         forest = self.forest
         leaves = np.concatenate([forest.predict_reference(x, "per_tree") for x in self._parts()])
         shape = len(leaves), forest.n_trees, forest.leaf_value.shape[1]

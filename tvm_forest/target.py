@@ -1,4 +1,4 @@
-"""What is known of the machine that code is made for.
+"""Describes the machine that code is compiled for.
 
 takes: a target string or dict; gives: Target, plain facts without TVM.
 """
@@ -37,14 +37,14 @@ SHARED_BYTES = {
     **dict.fromkeys((90, 100, 103), 227 * 1024),
     **dict.fromkeys((86, 88, 89, 110, 120, 121), 99 * 1024),
 }
-"""The same for GPUs of NVIDIA, by the number of their architecture, where a kernel asks for more.
+"""The same for NVIDIA GPUs, by architecture number, for kernels that request more.
 Kernels are compiled for these architectures alone."""
 
 AMD_SHARED_BYTES = 64 * 1024, {"gfx950": 160 * 1024}
-"""The same for GPUs of AMD, and for those that have more."""
+"""The same for AMD GPUs: the usual limit, and that of GPUs with more."""
 
 LEAST_SHARED_BYTES = 32 * 1024
-"""The same for devices of OpenCL, which may not have less."""
+"""The minimum that OpenCL guarantees for devices."""
 
 OLD, SSE, AVX, AVX2 = "", "ssse3", "ssse3 avx", "ssse3 avx avx2"
 AVX512, AVX512_BW = f"{AVX2} avx512f", f"{AVX2} avx512f avx512bw"
@@ -61,7 +61,7 @@ CPUS = {
     "graniterapids-d icelake-client icelake-server novalake rocketlake sapphirerapids tigerlake "
     "znver4 znver5",
 }
-"""What decides about schedules of the CPUs that LLVM calls by these names; others have none."""
+"""Features of CPUs by LLVM's names, as far as schedules depend on them."""
 
 
 X86_MACHINES = ("x86_64", "amd64", "i386", "i686")
@@ -69,7 +69,7 @@ ARM_MACHINES = ("aarch64", "arm64")
 """What Python calls machines, in lower case. All of the latter have NEON."""
 
 WINDOWS_FEATURES = {"ssse3": 36, "avx": 39, "avx2": 40, "avx512f": 41}
-"""The numbers of those features that decide about schedules, as far as Windows reports them."""
+"""Windows's numbers of the CPU features on which schedules depend."""
 
 OF_A_KIND = frozenset(
     "vendor_id,cpu family,model,model name,stepping,flags,Features,CPU implementer,"
@@ -115,7 +115,7 @@ class Target:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether code is made of kernels."""
+        """Whether code consists of GPU kernels."""
         return self.kind in GPUS
 
     @property
@@ -140,7 +140,7 @@ class Target:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether code is made for another machine, by LLVM's name of it, and never runs here."""
+        """Whether code is for another machine, by its target triple, and never runs here."""
         return self.kind == "llvm" and any(key == "mtriple" for key, _ in self.options)
 
     def has(self, ability: str) -> bool:
@@ -149,7 +149,7 @@ class Target:
 
     @property
     def has_bit_masks(self) -> bool:
-        """Whether LLVM makes a few instructions of the bits of a comparison of 64 lanes.
+        """Whether LLVM turns a comparison of 64 lanes into a bit mask cheaply.
 
         It makes hundreds for WebAssembly, and for RISC-V unless "+v" is asked for.
         """
@@ -163,7 +163,7 @@ class Target:
         return {"kind": self.kind, **options}
 
     def host(self) -> dict[str, Any]:
-        """Return the CPU that runs the code, in the form that TVM takes."""
+        """Return the target of the host CPU, in TVM's form."""
         if not self.on_gpu:
             return self.to_dict()
         options = self.to_dict() if self.kind == "simt" else {}
@@ -172,7 +172,7 @@ class Target:
 
 @functools.cache
 def cpu_abilities() -> frozenset[str]:
-    """Return the features of the CPU that the system reports, in the words of Linux."""
+    """Return the CPU features that the system reports, by Linux's names."""
     return read_abilities(_read_cpu_fields(), platform.machine().lower())
 
 
@@ -190,7 +190,7 @@ def read_abilities(fields: Mapping[str, str], machine: str) -> frozenset[str]:
 
 
 def _ask_windows() -> frozenset[str]:
-    """Return which of `WINDOWS_FEATURES` there are; nothing on other systems."""
+    """Return the available `WINDOWS_FEATURES`; empty on other systems."""
     if sys.platform != "win32":
         return frozenset()
     is_there = ctypes.windll.kernel32.IsProcessorFeaturePresent
@@ -198,7 +198,7 @@ def _ask_windows() -> frozenset[str]:
 
 
 def abilities_of(options: dict[str, Any]) -> frozenset[str]:
-    """Return what is known of a CPU that options name, as far as it decides about schedules."""
+    """Return the known features of the CPU that options name."""
     if str(options.get("mtriple", "")).startswith(("aarch64", "arm64")):
         return frozenset({"neon"})
     name = options.get("mcpu")
@@ -254,7 +254,7 @@ class TvmTarget(Protocol):
 
 
 def parse_target(target: str | dict[str, Any] | Target | TvmTarget) -> Target:
-    """Understand a target.
+    """Convert a name, dict or TVM target to a Target.
 
     Args:
         target: "llvm", "simt" or "cuda", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"},

@@ -57,7 +57,7 @@ else:
 
 
 def load(model: Any) -> Forest:
-    """Read a model.
+    """Load a model, see `tvm_forest.load` for its forms.
 
     Args:
         model: path of a model file of XGBoost (JSON, UBJSON or the old binary format), LightGBM
@@ -81,7 +81,7 @@ def load(model: Any) -> Forest:
 
 
 def new_schedule(model: Any) -> Schedule:
-    """Return the schedule of a model, see `load`, to begin with: row by row, tree by tree.
+    """Return the schedule without directives for a model: row by row, tree by tree.
 
     Examples:
         >>> print(tvm_forest.new_schedule(model))
@@ -94,7 +94,7 @@ def new_schedule(model: Any) -> Schedule:
 
 
 def hop_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
-    """Return the best schedule for large batches that walks hop by hop, to write others from.
+    """Return the best hop-by-hop schedule for large batches, as a start for others.
 
     It need not be one of `default_schedules`, which may walk in other ways.
 
@@ -109,7 +109,7 @@ def hop_schedule(model: Any, target: TargetLike = "llvm") -> Schedule:
 
 
 def default_schedules(model: Any, target: TargetLike = "llvm") -> dict[int, Schedule]:
-    """Return what `build` uses if no schedule is given: schedules by the smallest batch of each.
+    """Return the default schedules of `build`, by the smallest batch that each serves.
 
     Args:
         model, target: see `load` and `build`.
@@ -143,7 +143,7 @@ def profile(model: Any, rows: Any) -> Profile:
 
 
 def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> Forest:
-    """Return the model as a schedule wants it: tiled, padded, sorted.
+    """Apply a schedule's rewrites to a model: tiles, padding, sorting.
 
     Args:
         model, profile: see `load` and `build`.
@@ -164,7 +164,7 @@ def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> F
 
 
 def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) -> Schedule:
-    """Return a schedule that knows how deep the trees are after its rewrites of the model.
+    """Return a schedule with the depths of trees after its rewrites of the model.
 
     Args:
         schedule: made for this model.
@@ -184,7 +184,7 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
 
 
 def _load_with_hits(model: Any, profile: Profile | None = None) -> Forest:
-    """Load a model, and give it the hits of a profile if there is one."""
+    """Load a model, and add the hits of a profile if there is one."""
     forest = load(model)
     return forest if profile is None else profiles.with_hits(forest, profile)
 

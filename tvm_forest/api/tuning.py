@@ -1,4 +1,4 @@
-"""The search for schedules as users call it.
+"""The public function that searches for schedules.
 
 takes: a model in any form, sizes of batches; gives: Tuned.
 """
@@ -127,7 +127,7 @@ def tune(
 
 
 def check_count(where: str, name: str, value: Any, least: int) -> None:
-    """Refuse what is no whole number of at least `least`."""
+    """Refuse a value that is not an integer >= `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{where}: argument '{name}': expected {least} or more, got {value!r}")
 

@@ -59,10 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     place = next((at for at, word in enumerate(words) if word[:1] != "-"), len(words))
-    if words[place : place + 1] == ["run"] and words[place + 1 : place + 2] not in (
-        ["-h"],
-        ["--help"],
-    ):
+    asks_help = words[place + 1 : place + 2] in (["-h"], ["--help"])
+    if words[place : place + 1] == ["run"] and not asks_help:
         options = make_parser().parse_args(words[: place + 1])
         if options.verbose:
             _show_log(logging.INFO if options.verbose == 1 else logging.DEBUG)

@@ -1,4 +1,4 @@
-"""What the engines of clusters have in common: a model that travels, and batches that it predicts.
+"""Shared code of the cluster engines: models that are sent to workers, and batches.
 
 takes: a model in any form, names of columns; gives: `Parcel`, which a worker loads once, `Scoring`,
 and `Score`, for engines that have no room of their own.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..predictor.predictor import Predictor
 
 KEPT = 4
-"""Models that a process of a worker keeps, those that were used last."""
+"""Number of models that a worker process keeps, the most recently used ones."""
 
 _loaded: dict[str, Predictor] = {}
 _loading = make_lock()
@@ -46,7 +46,7 @@ _loading = make_lock()
 
 @dataclass(frozen=True)
 class Parcel:
-    """A saved predictor on its way to workers.
+    """A saved predictor in a form that is sent to workers.
 
     Attributes:
         name: of a file that holds it, another one for each content.
@@ -79,7 +79,7 @@ def load_once(name: str, find: Callable[[], Any]) -> Predictor:
 
 
 def open_model(model: Any) -> Predictor:
-    """Return a predictor: that of a saved one, or of a model that is compiled for this CPU.
+    """Return the predictor of a saved file, or compile a model for this CPU.
 
     Args:
         model: a Predictor, the path of a saved one, or what `build` takes.
@@ -95,7 +95,7 @@ def open_model(model: Any) -> Predictor:
 
 
 def ship(model: Any) -> Parcel:
-    """Compile a model here, and return it as workers are sent it.
+    """Compile a model here, and return it in the form that is sent to workers.
 
     Args:
         model: see `open_model`.
@@ -111,7 +111,7 @@ def ship(model: Any) -> Parcel:
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is done with each batch.
+    """The settings for predicting batches.
 
     Attributes:
         features: the columns of a batch that the model takes, in its order.
@@ -162,7 +162,7 @@ def plan_scoring(
     kind: str,
     output: str | None,
 ) -> Scoring:
-    """Return what is done with each batch, before there is one.
+    """Check the settings before there is a batch, and return them.
 
     Args:
         where: begins messages.
@@ -212,7 +212,7 @@ def names_of(batch: Any) -> list[str]:
 
 
 def add_columns(where: str, batch: Any, columns: dict[str, Array]) -> Any:
-    """Return a batch with columns of predictions after its own, in the form that it has.
+    """Return the batch with prediction columns appended, as the same type.
 
     Raises:
         InputError: a column of the batch has such a name.
@@ -232,7 +232,7 @@ def add_columns(where: str, batch: Any, columns: dict[str, Array]) -> Any:
 
 
 def check_free(where: str, wanted: Iterable[str], names: Collection[str]) -> None:
-    """Raise InputError if there is a column already of a name that is wanted."""
+    """Raise InputError if a wanted column name is taken already."""
     clash = next((name for name in wanted if name in names), None)
     if clash is not None:
         raise InputError(
@@ -241,7 +241,7 @@ def check_free(where: str, wanted: Iterable[str], names: Collection[str]) -> Non
 
 
 class Score:
-    """A function of batches, for any engine that has them."""
+    """A function from batches to batches with predictions, for any engine."""
 
     where = "clusters.Score"
 
@@ -275,7 +275,7 @@ class Score:
         self._scoring: Scoring | None = None
 
     def __call__(self, batch: Any) -> Any:
-        """Return a batch with columns of predictions after its own, in the form that it has.
+        """Return the batch with prediction columns appended, as the same type.
 
         Args:
             batch: table or record batch of pyarrow, frame of pandas or polars, or arrays by name;

@@ -1,4 +1,4 @@
-"""Fitted estimators of scikit-learn in which every forest is a compiled one.
+"""Replaces forests inside fitted estimators of scikit-learn by compiled ones.
 
 takes: fitted estimator; gives: its copy.
 
@@ -26,7 +26,7 @@ from .forests import ForestClassifier, ForestRegressor
 from .untrainable import Untrainable
 
 _WORKS = ("get_params", "predict", "predict_proba", "decision_function", "transform")
-"""Methods by which an estimator, or a part of one, is recognised."""
+"""Methods by which estimators and their parts are recognised."""
 _TRAINING = ("fit", "fit_predict", "fit_transform", "partial_fit")
 _SEVERAL = (list, tuple, dict, np.ndarray)
 
@@ -90,7 +90,7 @@ def accelerate(
 
 
 def _separate(found: Any, compiled: list[Any]) -> Any:
-    """Return a copy that shares nothing with the original but compiled forests."""
+    """Return a copy that shares only compiled forests with the original."""
     try:
         return copy.deepcopy(found, {id(forest): forest for forest in compiled})
     except Exception as error:
@@ -102,7 +102,7 @@ def _separate(found: Any, compiled: list[Any]) -> Any:
 
 
 class _Traversal:
-    """The way through an estimator.
+    """A recursive traversal of an estimator.
 
     Attributes:
         compile: makes an estimator of a forest.
@@ -118,7 +118,7 @@ class _Traversal:
         self._copies: dict[int, tuple[Any, Any]] = {}  # by identity, the original with its copy
 
     def visit(self, value: Any, path: str, anew: bool = True) -> Any:
-        """Return a value with compiled forests; the value itself if there are none inside.
+        """Return a value with its forests compiled; the value itself if it contains none.
 
         Args:
             value: anything.
@@ -231,7 +231,7 @@ def _refill(items: Any, values: list[Any]) -> Any:
 
 
 def _is_part(value: Any) -> bool:
-    """Tell whether an object is an estimator, or a part of one that works as one."""
+    """Return whether an object is an estimator, or a part that works as one."""
     return not isinstance(value, type) and any(hasattr(type(value), name) for name in _WORKS)
 
 

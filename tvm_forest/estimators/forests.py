@@ -44,7 +44,7 @@ _OWN_LINKS: dict[str, Callable[[Array, float], Array]] = {
     "sigmoid": _split_in_two,
     "softmax": lambda margins, scale: softmax(margins),
 }
-"""Probabilities (R, C) of margins with the bits of scikit-learn, whose `exp` are not LLVM's."""
+"""Links (R, C) with the bits of scikit-learn, whose `exp` is not LLVM's."""
 
 
 def _methods_of_source(model: Any, forest: Forest) -> frozenset[str]:
@@ -69,7 +69,7 @@ def _if_in_source(method: Callable[..., Any]) -> Any:
 
 
 class _Loaded(NamedTuple):
-    """What was read of a model: its Forest, its METHODS, and its importances once it is pickled."""
+    """The loaded model: its Forest, its METHODS, and its importances once pickled."""
 
     model: Any
     forest: Forest
@@ -78,7 +78,7 @@ class _Loaded(NamedTuple):
 
 
 class _ForestEstimator(BaseEstimator):
-    """What both estimators share.
+    """Base class of both estimators.
 
     `_loaded` keeps what was read of the model, and `_built` the parameters and the predictor that
     was compiled of them, until they change.
@@ -99,7 +99,7 @@ class _ForestEstimator(BaseEstimator):
     # -- the model --------------------------------------------------------------------------------
 
     def fit(self, X: Any = None, y: Any = None, **options: Any) -> Any:
-        """Compile the model anew, which may have been trained on; nothing is trained here.
+        """Compile the model again, which may have been trained further; nothing is trained here.
 
         Args:
             X, y, options: refused, for scores would be those of rows that the model knows.
@@ -126,11 +126,11 @@ class _ForestEstimator(BaseEstimator):
 
     @property
     def forest_(self) -> Forest:
-        """The model that was read."""
+        """The loaded model."""
         return self._load().forest
 
     def _load(self) -> _Loaded:
-        """Return what was read of the model; reads it if it is another than before."""
+        """Return the loaded model; loads it if the parameter has changed."""
         if self.model is None:
             name = type(self).__name__
             raise NotFittedError(f"{name}: argument 'model': None predicts nothing; give a model")
@@ -140,13 +140,13 @@ class _ForestEstimator(BaseEstimator):
         return loaded
 
     def _keep(self, forest: Forest) -> _Loaded:
-        """Keep the Forest of the model."""
+        """Store the Forest of the model."""
         forest = self._to_task(forest)
         self._loaded = _Loaded(self.model, forest, _methods_of_source(self.model, forest))
         return self._loaded
 
     def _load_alone(self) -> _Loaded:
-        """Return what was read, with the Forest in place of the model."""
+        """Return the loaded model, with the Forest in place of the original."""
         forest = self.forest_
         try:
             importances = getattr(self, "feature_importances_", None)
@@ -156,7 +156,7 @@ class _ForestEstimator(BaseEstimator):
 
     @property
     def predictor_(self) -> Predictor:
-        """The compiled model; the first use compiles it, and another parameter does so again."""
+        """The compiled model, compiled on first use and again when a parameter changes."""
         forest, parameters = self.forest_, (self.model, self.schedule, self.target)
         built = self.__dict__.get("_built")
         if built is None or any(a is not b for a, b in zip(built[0], parameters, strict=True)):
@@ -171,7 +171,7 @@ class _ForestEstimator(BaseEstimator):
 
     @property
     def feature_names_in_(self) -> Array:
-        """Names of the columns, (F,) texts; only of a model that was trained with names."""
+        """Names of the columns, (F,) strings; only for models trained with names."""
         names = self._of_model("feature_names_in_").given_names
         if names is None or names == tuple(f"Column_{i}" for i in range(len(names))):
             raise AttributeError("feature_names_in_: the model has no names of columns")
@@ -179,7 +179,7 @@ class _ForestEstimator(BaseEstimator):
 
     @property
     def feature_importances_(self) -> Array:
-        """Importance of every column, (F,), as the source estimator tells it; of no other model."""
+        """Importance of every column, (F,), from the source estimator."""
         loaded = self.__dict__.get("_loaded")
         if loaded is not None and loaded.importances is not None and loaded.model is self.model:
             return loaded.importances
@@ -191,7 +191,7 @@ class _ForestEstimator(BaseEstimator):
         return self.forest_
 
     def _to_task(self, forest: Forest) -> Forest:
-        """Return the forest as an estimator of this kind predicts with it, or refuse it."""
+        """Return the forest in the form for this kind of estimator, or refuse it."""
         raise NotImplementedError
 
     # -- predictions ------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class _ForestEstimator(BaseEstimator):
         return self.predictor_.apply(self._validate(X), self.n_jobs)
 
     def _validate(self, rows: Any) -> Any:
-        """Return rows that scikit-learn finds fit; frames keep their categories.
+        """Validate rows by scikit-learn; frames keep their categories.
 
         Names that the model's library takes are fit, whatever scikit-learn thinks of them.
         """
@@ -228,12 +228,12 @@ class _ForestEstimator(BaseEstimator):
     # -- protocols of scikit-learn ----------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; those of the model cannot be set, for it is trained."""
+        """Return the parameters by name; those of the trained model are not included."""
         params: dict[str, Any] = super().get_params(deep=False)
         return params
 
     def __sklearn_clone__(self) -> Any:
-        """Keep the model as it is: a clone of an estimator would be one that is not trained."""
+        """Return a clone with the same model: cloning that would lose its training."""
         copied = type(self)(**self.get_params())
         if "_loaded" in self.__dict__:
             copied._loaded = self._loaded
@@ -255,7 +255,7 @@ class _ForestEstimator(BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the Forest in place of the model, so that no training library is needed again."""
+        """Return a state with the Forest in place of the model; no training library is needed."""
         state = dict(super().__getstate__())
         built = state.pop("_built", None)
         state.pop("_adding", None)
@@ -336,7 +336,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
 
     @_if_in_source
     def decision_function(self, X: Any) -> Array:
-        """Predict margins, (R,) for two classes and (R, C) for more; below 0 lie outliers.
+        """Predict margins, (R,) for two classes and (R, C) for more; negative for outliers.
 
         Raises:
             NotFittedError, ValueError: see `predict`.
@@ -348,7 +348,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         return predictor.predict_margin(self._validate(X), self.n_jobs)
 
     def _adding_predictor(self) -> Predictor:
-        """Return the predictor of the sums of which the model takes averages."""
+        """Return a predictor of the sums that the model averages."""
         adding: tuple[Any, Predictor] | None = self.__dict__.get("_adding")
         if adding is None or adding[0] is not self.predictor_:
             forest = replace(self.forest_, aggregate="sum")

@@ -1,4 +1,4 @@
-"""What compiled estimators do in place of training.
+"""Refuses to train compiled estimators.
 
 takes: the name of a method; gives: what refuses to be called.
 """
@@ -11,7 +11,7 @@ from ..errors import InputError
 
 
 class Untrainable:
-    """Stands for a method that would train a compiled estimator.
+    """A descriptor that replaces a training method of a compiled estimator.
 
     Attributes:
         method: its name.

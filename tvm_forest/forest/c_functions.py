@@ -1,4 +1,4 @@
-"""Powers and logarithms of numpy, and those of the C library, which have other last bits.
+"""Powers and logarithms of numpy and of the C library, which differ in the last bits.
 
 takes: arrays; gives: arrays of their shape and dtype. scikit-learn calls numpy, compiled code calls
 the C library.
@@ -19,7 +19,7 @@ _LIBRARY = "ucrtbase" if sys.platform == "win32" else None  # all that is loaded
 
 
 NumberFunction = Callable[[str, Array], Array]
-"""Returns "exp", "exp2" or "log1p" of values."""
+"""Returns "exp", "exp2" or "log1p" of an array."""
 
 
 def apply_numpy_function(name: str, values: Array) -> Array:
@@ -30,7 +30,7 @@ def apply_numpy_function(name: str, values: Array) -> Array:
 
 @functools.cache
 def find_c_function(name: str, dtype: str) -> Callable[[float], float] | None:
-    """Return the function of single numbers of a dtype; None if there is none."""
+    """Return the C function for single numbers of a dtype; None if there is none."""
     kind, suffix = (ctypes.c_float, "f") if dtype == "float32" else (ctypes.c_double, "")
     try:
         found = ctypes.PyDLL(_LIBRARY)[name + suffix]
@@ -51,4 +51,4 @@ def apply_c_function(name: str, values: Array) -> Array:
 
 
 take_c_powers = functools.partial(apply_c_function, "exp")
-"""Returns `exp` of values."""
+"""Returns `exp` of an array, by the C library."""

@@ -1,14 +1,15 @@
-"""CatBoost's exponential, whose last bits are its own.
+"""CatBoost's own approximate exponential function.
 
-takes: float64 numbers; gives: their powers, by numpy, and the table that compiled code needs too.
+takes: float64 numbers; gives: their exponentials, by numpy, and the table that compiled code needs
+too.
 
     x = (i / 2048) * ln 2 - t,  i a whole number
     e^x = 2^(i // 2048) * 2^(i % 2048 / 2048) * (1 - t + t^2 (3 - t) / 6)
 
-The second factor comes from a table. CatBoost takes powers of an array four at a time. The one to
-three that are left over at its end it takes alone, which differs for odd numbers only: taken alone,
-those below `LEAST_POWER` give 0 and NaN gives NaN; taken together, they give what `LEAST_POWER`
-gives, and infinity. (The algorithm is Mitsunari Shigeo's, of the library fmath.)
+The second factor comes from a table. CatBoost computes the exponentials of an array four at a time,
+and the remaining one to three one by one. The results differ only for extreme numbers: one by one,
+numbers below `LEAST_POWER` give 0 and NaN gives NaN; four at a time, they give e^`LEAST_POWER`, and
+infinity. (The algorithm is Mitsunari Shigeo's, of the library fmath.)
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ import numpy as np
 from .rules import Array, Link
 
 LEAST_POWER = -708.39641853226408
-"""Smaller numbers give what this one gives, or 0."""
+"""Least exponent: e^x for smaller x is e^LEAST_POWER, or 0."""
 GREATEST_POWER = 709.78272569338397
-"""Greater numbers give infinity, as this one does."""
+"""Greatest exponent: e^x for larger x, and for this one, is infinity."""
 
 LANES = 4
-"""How many powers CatBoost takes at once."""
+"""Number of exponentials that CatBoost computes at once."""
 
 TABLE_BITS = 11
 STEPS_IN_ONE = (1 << TABLE_BITS) / math.log(2.0)
-"""Steps of the table, of 2^(1/2048) each, in e."""
+"""Table steps, of a factor 2^(1/2048) each, in e."""
 ONE_STEP = 1 / STEPS_IN_ONE
 ROUNDING = 1.5 * 2.0**52
-"""What is added to a small number, so that its bits hold the nearest whole number."""
+"""Constant that is added to a small number, so that its low bits hold the nearest integer."""
 SIXTH, THREE = 0.16666666685227835064, 3.0000000027955394
-"""Coefficients of the series, which are not quite what they are called."""
+"""Coefficients of the series, approximately 1/6 and 3."""
 
 COARSE_LINKS: tuple[Link, ...] = ("coarse_exp", "coarse_softmax", "variance")
-"""Links that take such powers."""
+"""Links that use this exponential."""
 
 ULPS_ELSEWHERE = 1024
 """How far values may be from CatBoost's on other processors than x86, where it has another
@@ -57,11 +58,11 @@ def power_table() -> Array:
 
 
 def take_powers(x: Array, alone: Array) -> Array:
-    """Return e^x, float64.
+    """Return e^x, float64, as CatBoost computes it.
 
     Args:
         x: float64 of any shape.
-        alone: bool, of a shape that numpy spreads to that of x: which are taken one by one.
+        alone: bool, broadcast to the shape of x: which elements are computed one by one.
     """
     kept = np.where(x < GREATEST_POWER, x, GREATEST_POWER)
     kept = np.where(kept > LEAST_POWER, kept, LEAST_POWER)
@@ -76,19 +77,19 @@ def take_powers(x: Array, alone: Array) -> Array:
 
 
 def are_alone(count: int) -> Array:
-    """Return which of the powers of an array are taken alone, bool (count,)."""
+    """Return which elements of an array are computed one by one, bool (count,)."""
     return np.arange(count) >= count // LANES * LANES
 
 
 def sum_powers(margin: Array) -> tuple[Array, Array, Array]:
-    """Return what a softmax is made of.
+    """Return the parts of a softmax.
 
     Args:
         margin: float64 (R, C).
 
     Returns:
-        the largest margins (R, 1), the sums of the powers of distances to these (R, 1), and the
-        powers (R, C).
+        the largest margins (R, 1), the sums of e^(distance to these) (R, 1), and the exponentials
+        (R, C).
     """
     top = margin[:, :1]
     for column in margin.T[1:, :, None]:

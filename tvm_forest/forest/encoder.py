@@ -1,15 +1,15 @@
-"""Columns made of categories before the first walk: 0 and 1 for single categories, and statistics.
+"""Encodes categories as numeric columns: one-hot columns and statistics.
 
-takes: numbers and hashes of categories; gives: the matrix of numbers that walks read.
+takes: numbers and hashes of categories; gives: the numeric matrix that walks read.
 
-A category is known by 32 bits of the hash of its text. A statistic belongs to a key, which is made
-of categories and answers of tests, one after the other, and is looked up in a table:
+A category is identified by a 32-bit hash of its text. A statistic belongs to a key, which combines
+categories and outcomes of tests, one after the other, and is looked up in a table:
 
     key = 0;  for part in parts: key = MIX * (key + MIX * part)
 
-A part is the hash of a category, taken for a number with a sign, or 0 or 1 for what a test says of
-a number or category. All of this is CatBoost's (Prokhorenkova et al., "CatBoost: unbiased boosting
-with categorical features", NeurIPS 2018); the statistics themselves come with the model.
+A part is the hash of a category, as a signed number, or the outcome 0 or 1 of a test of a number or
+category. All of this is CatBoost's (Prokhorenkova et al., "CatBoost: unbiased boosting with
+categorical features", NeurIPS 2018); the statistics themselves are part of the model.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _UNDONE = pow(MIX, -2, 1 << 64)
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Encoder:
-    """What makes numbers of the rows that users pass.
+    """Converts the rows that users pass to a numeric matrix.
 
-    The matrix that it makes has N columns of numbers, H columns of 0 and 1, and S statistics, in
-    this order, float32.
+    The matrix has N columns of numbers, H one-hot columns, and S statistics, in this order,
+    float32.
 
     Attributes:
         width: columns of the rows that users pass.
@@ -47,7 +47,7 @@ class Encoder:
         part_kind: int64, one of the kinds above.
         part_place: int64, place in `numbers` or `categories`.
         part_value: float64, the border of a test, or the hash that it asks for.
-        table_parts: int64 (T,), which kind of key each table is asked with.
+        table_parts: int64 (T,), the kind of key that each table uses.
         table_begin: int64 (T + 1,), where the keys of each table begin.
         keys: uint64, sorted in each table.
         table: int64 (S,), the table of each statistic.
@@ -113,7 +113,7 @@ class Encoder:
         return None
 
     def __repr__(self) -> str:
-        """Name the encoder by a digest of all that it holds, which enters signatures."""
+        """Return a digest of all fields, which becomes part of signatures."""
         digest = hashlib.sha256()
         for entry in fields(self):
             value = getattr(self, entry.name)
@@ -124,17 +124,17 @@ class Encoder:
 
     @property
     def n_columns(self) -> int:
-        """Columns of the matrix."""
+        """Number of columns of the matrix."""
         return len(self.numbers) + len(self.single) + len(self.table)
 
     @property
     def tests(self) -> Array:
-        """(P, 2) float64, column of the matrix and border of the tests that keys are made of."""
+        """(P, 2) float64, column of the matrix and border of each test in the keys."""
         tests = np.isin(self.part_kind, (ABOVE, ABOVE_OR_MISSING))
         return np.stack([self.part_place[tests], self.part_value[tests]], axis=1, dtype=np.float64)
 
     def encode(self, numbers: Array, hashes: Array) -> Array:
-        """Return the matrix of some rows.
+        """Return the numeric matrix of some rows.
 
         Args:
             numbers: float32 (R, N), the columns `numbers`.
@@ -162,12 +162,12 @@ class Encoder:
 
     @cached_property
     def _known_begin(self) -> Array:
-        """Int64 (S,), where the values of each statistic begin."""
+        """Int64 (S,), where the values of each statistic begin in `known`."""
         sizes = np.diff(self.table_begin)[self.table]
         return np.cumsum(sizes) - sizes
 
     def _look_up(self, table: int, numbers: Array, hashes: Array) -> tuple[Array, Array]:
-        """Return the places (R,) of keys in a table, and which keys it has."""
+        """Return the places (R,) of keys in a table, and whether the table has them."""
         keys = self.keys[self.table_begin[table] : self.table_begin[table + 1]]
         wanted = self._make_keys(int(self.table_parts[table]), numbers, hashes)
         if not len(keys):
@@ -195,12 +195,12 @@ class Encoder:
 
     @property
     def is_used(self) -> Array:
-        """Bool (K,), whether something is made of each column of categories."""
+        """Bool (K,), whether each column of categories is used for some matrix column."""
         asked = self.part_place[np.isin(self.part_kind, (CATEGORY, IS_CATEGORY))]
         return np.isin(np.arange(len(self.categories)), [*asked, *self.single[:, 0]])
 
     def list_read(self, tested: frozenset[int]) -> list[int]:
-        """Return the columns that users pass that something is made of, or that are tested.
+        """Return the columns of users' rows that are encoded or tested.
 
         Args:
             tested: columns of the matrix.
@@ -213,8 +213,7 @@ class Encoder:
     def lists_all(self) -> Array:
         """Bool (K,), whether `list_known` has all categories of the training rows.
 
-        So it is where there is a key for each of them. Categories with a column are those that a
-        test asks for.
+        That is so if each category has a key. One-hot categories are only those that a test uses.
         """
         begin = self.part_begin[self.table_parts]
         single = begin[np.diff(self.part_begin)[self.table_parts] == 1]
@@ -224,7 +223,7 @@ class Encoder:
     def list_known(self) -> list[Array]:
         """Return the hashes, uint32, of the known categories of each column.
 
-        Those are the hashes that have a column, and those of keys that are made of nothing else.
+        These have a one-hot column, or a key made of nothing else.
         """
         places = range(len(self.categories))
         found = [self.single[self.single[:, 0] == place, 1].tolist() for place in places]

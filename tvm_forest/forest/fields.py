@@ -1,4 +1,4 @@
-"""A Forest as values for JSON and arrays.
+"""Converts a Forest to values for JSON and arrays, and back.
 
 takes: Forest; gives: its fields, and back.
 """
@@ -16,10 +16,10 @@ from .model import ROLES, Forest
 from .rules import Array, CategoryRule
 
 _BY_NUMBER = [entry.name for entry in fields(Forest) if entry.default_factory is dict]
-"""Fields that are dicts by number; JSON, whose keys are texts, holds them as lists of pairs."""
+"""Fields that are dicts with integer keys; JSON stores them as lists of pairs."""
 
 _OF_ENCODER = "encoder_"
-"""What the names of the arrays of an encoder begin with."""
+"""Prefix of the names of an encoder's arrays."""
 _SPOKEN = ("width", "names")
 """Fields of an encoder that go into JSON; the others are arrays."""
 
@@ -27,10 +27,10 @@ _STORABLE = (str, bool, int, float, type(None))
 
 
 def to_fields(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the fields that JSON can hold, and the others, which are arrays.
+    """Return the fields that JSON can store, and the others, which are arrays.
 
     Raises:
-        UnsupportedModel: the labels are Python objects that JSON cannot say.
+        UnsupportedModel: the labels are Python objects that JSON cannot store.
     """
     values = {name: getattr(forest, name) for name in ROLES if name != "with_all_rounds"}
     if forest.labels is not None and forest.labels.dtype == object:
@@ -46,7 +46,7 @@ def to_fields(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def from_fields(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
-    """Return the forest of some fields.
+    """Rebuild a forest from its fields.
 
     Raises:
         ModelFormatError: a field is unknown, missing or wrong.

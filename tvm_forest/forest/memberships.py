@@ -1,4 +1,4 @@
-"""What happens to a row before the first comparison.
+"""Prepares rows before the first comparison: missing values and membership columns.
 
 takes: InputMeaning, rows as users pass them; gives: rows as walks read them.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MISSING = -2
-"""What `code_categories` returns for a missing value."""
+"""Result of `code_categories` for a missing value."""
 
 
 class MembershipTable(NamedTuple):
@@ -97,7 +97,7 @@ def make_tables(meaning: InputMeaning) -> list[MembershipTable]:
 
 
 def code_categories(meaning: InputMeaning, feature: int, values: Array) -> Array:
-    """Return the categories of clean values of a feature, as far as its sets distinguish them.
+    """Return the categories of a feature's clean values, as far as its sets distinguish them.
 
     Returns:
         int64, the category of each value, -1 for none, `MISSING` for a missing value.
@@ -111,10 +111,10 @@ def code_categories(meaning: InputMeaning, feature: int, values: Array) -> Array
 def mark_missing(
     meaning: InputMeaning, rows: Array, known_categories: Mapping[int, tuple[int, ...]]
 ) -> Array:
-    """Put NaN in place of other missing values.
+    """Replace other values that mean missing by NaN.
 
     Args:
-        meaning: tells which values are missing.
+        meaning: defines which values are missing.
         rows: (R, row_width); left as they are.
         known_categories: by feature, the categories beside which all values are missing.
 
@@ -134,7 +134,7 @@ def mark_missing(
 
 
 def add_columns(meaning: InputMeaning, rows: Array) -> Array:
-    """Put the membership columns behind the columns of clean rows (R, row_width)."""
+    """Append the membership columns to clean rows (R, row_width)."""
     if not meaning.derived:
         return rows
     wide = np.empty((len(rows), meaning.n_features), rows.dtype)

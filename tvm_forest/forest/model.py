@@ -1,4 +1,4 @@
-"""The model: an immutable structure of arrays that carries the whole meaning of a forest.
+"""The model: an immutable structure of arrays that defines a forest completely.
 
 takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle of its tests.
 
@@ -99,12 +99,15 @@ class Forest(Trees, InputMeaning, OutputMeaning):
 
     @property
     def library(self) -> str:
-        """Name of the library that the model, or a list of models, is of; it decides about rows."""
+        """Name of the library that trained the model, or the list of models.
+
+        Rows follow its rules.
+        """
         return self.source.rpartition(" models of ")[2].partition(" ")[0]
 
     @property
     def round_size(self) -> int:
-        """Trees that add to every output once: C, or one whose leaves hold vectors."""
+        """Number of trees that add to every output once: C, or 1 with leaf vectors."""
         return self.n_outputs // self.leaf_value.shape[1]
 
     @property
@@ -133,12 +136,12 @@ class Forest(Trees, InputMeaning, OutputMeaning):
     # -- rows -------------------------------------------------------------------------------------
 
     def refuse_unseen(self, columns: bool | Sequence[str | int] = True) -> Forest:
-        """Return the model that refuses rows with categories that it does not know.
+        """Return the model with rows refused that have categories unknown to it.
 
-        Otherwise they are treated as the source library treats them. What a model knows are the
-        categories that it lists as those of its training rows: all of XGBoost's with names and of
-        scikit-learn's, of YDF's without the rare ones that it has joined, of LightGBM's those of
-        three rows or more. A missing value is none of them, and always passes.
+        Otherwise they are treated as in the source library. A model knows the categories that it
+        lists as those of its training rows: all of XGBoost's with names and of scikit-learn's, of
+        YDF's without the rare ones that it has joined, of LightGBM's those of three rows or more. A
+        missing value is never refused.
 
         Args:
             columns: names or numbers of the columns to look at; True for all that are tested for
@@ -146,32 +149,32 @@ class Forest(Trees, InputMeaning, OutputMeaning):
 
         Raises:
             InputError: no such column.
-            UnsupportedModel: a column of which the model does not list the categories, such as
-                codes in a model of XGBoost, or what CatBoost asks for one by one (one-hot).
+            UnsupportedModel: a column whose categories the model does not list, such as codes in a
+                model of XGBoost, or one-hot categories of CatBoost.
         """
         return replace(self, refuses_unseen=unseen.choose_columns(self, columns))
 
     @cached_property
     def known_by_column(self) -> dict[int, Array]:
-        """The categories that are known, see `refuse_unseen`, of the columns that users pass."""
+        """The known categories, see `refuse_unseen`, by column of the users' rows."""
         return unseen.list_by_column(self)
 
     @cached_property
     def read_columns(self) -> frozenset[int]:
-        """The columns of the rows that users pass that something is made of."""
+        """The columns of users' rows that affect predictions."""
         tested = frozenset(self.feature[self.feature >= 0].tolist())
         read = tested if self.encoder is None else self.encoder.list_read(tested)
         return frozenset(read).union(self.refuses_unseen)
 
     @cached_property
     def compared_categories(self) -> dict[int, tuple[int, ...]]:
-        """The known categories of features that are compared, or added up, as numbers too."""
+        """Known categories of features that are also compared or added up as numbers."""
         numbers = [x for x in (self.feature, self.term_feature) if x is not None]
         return {k: x for k, x in self.known_categories.items() if any(k in n for n in numbers)}
 
     @cached_property
     def for_copied_rows(self) -> Forest:
-        """The variant of this forest for rows that an estimator of XGBoost copies first."""
+        """The variant of this forest for rows that XGBoost's estimator copies first."""
         if self.copied_value is None:
             return self
         return replace(self, leaf_value=self.copied_value, copied_value=None, in_place=False)
@@ -187,9 +190,9 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         return self.needs_cleaning or bool(self.known_categories or self.derived)
 
     def clean_rows(self, rows: Array) -> Array:
-        """Return rows as layouts with a row code read them: only NaN is missing.
+        """Return rows for layouts with a row code: NaN replaces all other missing values.
 
-        Such layouts know the sets of categories, and which categories are known.
+        Such layouts handle sets of categories, and known categories, themselves.
 
         Args:
             rows: (R, row_width) in `row_dtype`; left as they are.
@@ -200,7 +203,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         return mark_missing(self, rows, self.compared_categories)
 
     def prepare_rows(self, rows: Array) -> Array:
-        """Return rows as walks read them: only NaN is missing, and membership columns follow.
+        """Return rows for walks: NaN replaces all other missing values; membership columns follow.
 
         Args:
             rows: (R, row_width) in `row_dtype`; left as they are.
@@ -224,7 +227,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         return reference.walk_trees(self, reference.cast_rows(self, rows))
 
     def predict_reference(self, rows: Array, output: Output = "margin") -> Array:
-        """Predict with numpy, slowly and plainly: the oracle that compiled code must equal.
+        """Predict with numpy, slowly and simply: compiled code must give the same bits.
 
         Args:
             rows: (R, row_width) numbers.
@@ -242,7 +245,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """Say whether the value of a field, which may be an array, is its default."""
+    """Return whether a field's value, which may be an array, is its default."""
     return value is default or (type(value) is type(default) and bool(value == default))
 
 

@@ -49,7 +49,7 @@ class Profile:
 
     @property
     def n_trees(self) -> int:
-        """T."""
+        """Number of trees."""
         return len(self.leaf_offset) - 1
 
     @property

@@ -28,7 +28,7 @@ _NUMBERS = re.compile(r"\s*-?\d{1,18}\s*(,\s*-?\d{1,18}\s*)*", re.ASCII)
 
 
 class ProfileText(NamedTuple):
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
         rows: number of rows of the profile.

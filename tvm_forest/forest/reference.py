@@ -1,4 +1,4 @@
-"""Predict with numpy, slowly and plainly: the oracle that compiled code must equal.
+"""Predicts with numpy, slowly and simply: compiled code must give the same bits.
 
 takes: Forest, rows; gives: leaves, margins, values.
 """
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from .model import Forest
 
 WALKS = 1 << 16
-"""Rows times trees that are walked together: what numpy computes then stays in the caches."""
+"""Rows times trees that are walked together, so that numpy's arrays stay in the caches."""
 
 LARGEST_POWER = {"float32": 88.7, "float64": np.inf}
-"""XGBoost bounds the power in a sigmoid so that `exp` stays finite in float32."""
+"""Bound by which XGBoost keeps `exp` in a sigmoid finite in float32."""
 
 
 def predict(forest: Forest, rows: Array, output: Output) -> Array:
-    """Do the work of `Forest.predict_reference`."""
+    """Implement `Forest.predict_reference`."""
     rows = cast_rows(forest, rows)
     ends = walk_trees(forest, rows)
     if output == "apply":
@@ -40,7 +40,7 @@ def predict(forest: Forest, rows: Array, output: Output) -> Array:
 
 
 def cast_rows(forest: Forest, rows: Array) -> Array:
-    """Return rows (R, row_width) of any dtype as walks read them, see `Forest.prepare_rows`."""
+    """Convert rows (R, row_width) of any dtype as `Forest.prepare_rows` does."""
     with np.errstate(over="ignore"):
         return forest.prepare_rows(np.asarray(rows).astype(forest.row_dtype))
 
@@ -66,7 +66,7 @@ def _walk(forest: Forest, rows: Array) -> Array:
 
 
 def goes_left(forest: Forest, value: Array, node: Array) -> Array:
-    """Return whether values (R,) go from the nodes (R,) to their left children, bool (R,)."""
+    """Return whether rows with values (R,) go left at nodes (R,), bool (R,)."""
     threshold = forest.threshold[node]
     left = value < threshold if forest.comparison == "<" else value <= threshold
     for test in forest.categories.keys() & set(node.tolist() if forest.categories else ()):
@@ -77,7 +77,7 @@ def goes_left(forest: Forest, value: Array, node: Array) -> Array:
 
 
 def aggregate_leaves(forest: Forest, leaves: Array) -> Array:
-    """Put the leaf values (R, T, W) of every row together, tree by tree; return margins (R, C)."""
+    """Combine the leaf values (R, T, W) of every row, tree by tree; return margins (R, C)."""
     start = forest.base_score if forest.base_first else np.zeros_like(forest.base_score)
     if forest.aggregate in ("min", "max"):
         start = np.full_like(start, forest.neutral_leaf)
@@ -102,9 +102,9 @@ def finish_sums(forest: Forest, margin: Array) -> Array:
 
 
 def choose_classes(forest: Forest, margin: Array, value: Array) -> Array:
-    """Return the places of labels, int64, for margins and values (R, C), see `choose_labels`.
+    """Return the index of the label, int64, for margins and values (R, C), see `choose_labels`.
 
-    Where the forest has no labels, those of the margins.
+    If the forest has no labels, return the index of the margin.
     """
     rule = forest.class_rule
     if rule == "none":
@@ -126,7 +126,7 @@ def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:
 
 
 def name_classes(forest: Forest, classes: Array) -> Array:
-    """Return the labels in some places, as `choose_classes` gives them."""
+    """Return the labels with the indices that `choose_classes` returns."""
     labels, rule = forest.labels, forest.label_rule
     if labels is None or rule == "none":
         raise ValueError("the forest gives no labels")
@@ -137,7 +137,7 @@ def name_classes(forest: Forest, classes: Array) -> Array:
 
 
 def _rank_nan_as_cpp(score: Array) -> Array:
-    """Return scores (R, C) of which numpy's largest is C++'s: it skips NaN behind the first."""
+    """Return scores (R, C) whose argmax is C++'s: NaN counts only in the first place."""
     ranked = np.where(np.isnan(score), -np.inf, score)
     ranked[:, 0] = score[:, 0]
     return ranked
@@ -159,7 +159,7 @@ def apply_link(
     targets: tuple[int, ...] = (),
     call: NumberFunction = apply_numpy_function,
 ) -> Array:
-    """Turn margins (R, C) into values of the same shape and dtype, by powers of numpy or C."""
+    """Apply the link to margins (R, C), with exponentials of numpy or the C library."""
     if link in COARSE_LINKS:
         values = _take_coarse_powers(link, margin.astype(np.float64), targets)
         return values.astype(margin.dtype)
@@ -195,13 +195,13 @@ _EXACT: dict[Link, Callable[[Array], Array]] = {
     "signed_square": lambda margin: np.sign(margin) * margin * margin,
     "step": lambda margin: (margin > 0).astype(margin.dtype),
 }
-"""Links that every machine computes alike."""
+"""Links that give the same bits on every machine."""
 
 
 def _take_coarse_powers(link: Link, margin: Array, targets: tuple[int, ...]) -> Array:
-    """Do the work of `apply_link` for the links of CatBoost that have its own powers.
+    """Implement `apply_link` for CatBoost's links, which have their own exponential.
 
-    Those of an output are taken of all rows together, and those of a softmax of all outputs.
+    It is applied to one output of all rows at once, and for a softmax to all outputs.
     """
     if link == "coarse_softmax":
         found = [sum_powers(own) for own in _split(margin, targets)]

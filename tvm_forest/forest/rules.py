@@ -1,4 +1,4 @@
-"""The names of the rules by which a library predicts.
+"""The names of the rules by which libraries predict.
 
 takes: nothing; gives: the types of the fields of Forest.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..values import dataclass
 
 LEAF = -1
-"""What a leaf has in place of a feature and of children."""
+"""Value of a leaf's feature and children."""
 
 Array = npt.NDArray[Any]
 Comparison = Literal["<", "<="]
@@ -59,15 +59,15 @@ LINK_ULPS: dict[Link, int] = {
     "isolation": 2,
     "halving": 2,
 }
-"""How many ulp a value may be from the training library's, whose `exp` is another function."""
+"""Largest difference of a value from the training library's, in ulp, as its `exp` differs."""
 
 ZERO = np.float32(1e-35)
-"""LightGBM reads a number that is not farther from zero than this as zero."""
+"""Largest distance from zero that LightGBM treats as zero."""
 
 
 @dataclass(frozen=True)
 class CategoryRule:
-    """How the source library decides at a node that tests a value for a set of categories.
+    """The source library's rule for testing a value against a set of categories.
 
     A category is a value truncated toward zero; a negative one is none.
 

@@ -1,4 +1,4 @@
-"""Loading of models, the only room that uses the training libraries.
+"""Loads models; the only room that uses the training libraries.
 
 takes: file or fitted model; gives: Forest.
 
@@ -47,17 +47,17 @@ LOG = logging.getLogger(__name__)
 
 _FRONTENDS = (catboost, xgboost, lightgbm, sklearn, onnx, treelite, ydf)
 _OF_FILES = (catboost, xgboost, lightgbm, treelite, onnx)
-"""Readers of files, in the order in which they are tried; onnx also looks at the name."""
+"""Readers of files, in the order of trial; that of onnx also checks the name."""
 _BEGINNINGS = {
     b'{"learner"': xgboost,
     b"{L": xgboost,
     b"tree\n": lightgbm,
     b"tree\r": lightgbm,
 }
-"""The reader that is tried first for a file with this beginning; others are not imported."""
+"""The reader to try first, by the beginning of a file; others are not imported."""
 _LIBRARIES = {frontend.__name__.rpartition(".")[2] for frontend in _FRONTENDS}
 _OF_FORESTS = _LIBRARIES - {"sklearn", "onnx"}
-"""Libraries whose models are forests; the others know much else."""
+"""Libraries all of whose models are forests."""
 _REMEDY = (
     "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text), CatBoost (JSON or "
     "cbm), ONNX or treelite, a Booster or a fitted estimator of XGBoost, LightGBM, CatBoost or "
@@ -67,7 +67,7 @@ _REMEDY = (
 
 
 def __getattr__(name: str) -> Any:
-    """Return SUPPORT: what is accepted, exact or within a bound, and what is refused."""
+    """Return SUPPORT: the features accepted, exactly or within a bound, and those refused."""
     if name != "SUPPORT":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _list_support()
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
 
 @functools.cache
 def _list_support() -> tuple[Support, ...]:
-    """Return the rows of all readers, from the tables that decide."""
+    """Return the rows of the support table from all readers."""
     return tuple(row for frontend in _FRONTENDS for row in frontend.SUPPORT)
 
 
@@ -121,7 +121,7 @@ def _load_several(models: Sequence[Any]) -> Forest:
 
 
 def _load_any(model: Any) -> Forest:
-    """Load what is no Forest yet."""
+    """Load a model that is not a Forest yet."""
     if isinstance(model, str | os.PathLike):
         return _load_file(os.fsdecode(model))
     if isinstance(model, bytes | bytearray | memoryview):
@@ -157,7 +157,7 @@ def _load_any(model: Any) -> Forest:
 
 
 def is_forest(model: Any) -> bool:
-    """Tell whether an object is a forest by its class, may it be loaded or not."""
+    """Return whether an object's class is that of a forest, supported or not."""
     libraries = set(map(library_of, type(model).__mro__))
     return bool(libraries & _OF_FORESTS) or sklearn.is_forest(model)
 
@@ -168,7 +168,7 @@ def is_quantile_forest(model: Any) -> bool:
 
 
 def _load_file(name: str) -> Forest:
-    """Load a file or folder, or a text that is the content of one."""
+    """Load a file or folder, or a string that is the content of a file."""
     try:
         if Path(name).is_dir():
             forest = ydf.from_folder(Path(name))
@@ -186,7 +186,7 @@ def _load_file(name: str) -> Forest:
 
 
 def _read_all(file: Any) -> bytes:
-    """Return what follows in an open file, of bytes or of text."""
+    """Return the rest of an open file, of bytes or of text."""
     try:
         data = file.read()
     except (OSError, ValueError) as error:  # ValueError for one that is closed
@@ -199,7 +199,7 @@ def _read_all(file: Any) -> bytes:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """Keep Python from looking for cycles meanwhile.
+    """Suspend Python's cycle collector.
 
     The numbers of a model are in none, and with millions of them it looks a quarter of the time.
     """
@@ -213,7 +213,7 @@ def _without_collections() -> Iterator[None]:
 
 
 def _load_bytes(data: bytes, name: str) -> Forest:
-    """Load the content of a file of any kind; errors call it by its name."""
+    """Load the content of a file of any kind; `name` is for error messages."""
     if is_archive(data):
         raise ModelFormatError(
             f"load: argument 'model': '{name}' is a compiled predictor and no model; read it with "

@@ -1,4 +1,4 @@
-"""Arrays over the nodes of all trees, put together to a Forest: what all readers share.
+"""Builds a Forest from arrays over the nodes of all trees; shared by all readers.
 
 takes: sizes of the trees, arrays over their nodes, rules; gives: Forest.
 
@@ -68,7 +68,7 @@ def build_forest(
 
 
 def drop_unreachable(sizes: Array, nodes: Nodes) -> tuple[Array, Nodes]:
-    """Leave out the nodes that no path reaches, and number the children anew.
+    """Remove unreachable nodes, and renumber the children.
 
     XGBoost keeps such nodes where it has pruned a tree. `node_id` keeps the numbers of the source.
 
@@ -99,7 +99,7 @@ def drop_unreachable(sizes: Array, nodes: Nodes) -> tuple[Array, Nodes]:
 
 
 def take_sets(nodes: Nodes, codes: Array) -> Sets:
-    """Take the sets of categories out of arrays over nodes.
+    """Extract the sets of categories from arrays over nodes.
 
     Args:
         nodes: arrays over nodes, of which `begin` and `end` are taken out: where the categories of
@@ -114,7 +114,7 @@ def take_sets(nodes: Nodes, codes: Array) -> Sets:
 def unify_comparisons(
     strict: Array, reverse: Array, threshold: Array, compares: Array
 ) -> tuple[Comparison, Array, Array]:
-    """Write `<`, `<=`, `>` and `>=` as one of `<` and `<=`, for rows in the dtype of thresholds.
+    """Rewrite `<`, `<=`, `>` and `>=` as one of `<` and `<=`, exactly for the rows' dtype.
 
     `x >= t` is `x < t` with its children exchanged, `x < t` is `x <= nextafter(t, -inf)`.
 
@@ -137,7 +137,7 @@ def unify_comparisons(
 
 
 def exchange(left: Array, right: Array, swap: Array) -> tuple[Array, Array]:
-    """Return left and right children, exchanged at some nodes."""
+    """Return left and right children, swapped at some nodes."""
     return np.where(swap, right, left), np.where(swap, left, right)
 
 

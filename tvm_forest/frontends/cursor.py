@@ -1,4 +1,4 @@
-"""A position in the bytes of a binary format, which never reads behind their end.
+"""A bounds-checked position in the bytes of a binary format.
 
 takes: bytes; gives: numbers and arrays, or a refusal that names the part that was cut off.
 """
@@ -27,7 +27,7 @@ class Cursor:
         self.data, self.at, self.part = data, at, part
 
     def read_array(self, dtype: Any, count: int, field: str = "") -> Array:
-        """Read an array without copying it, after its size is compared with what is left."""
+        """Read an array without copying it, after a check of its size."""
         dtype = np.dtype(dtype)
         size = count * dtype.itemsize
         if size > len(self.data) - self.at:
@@ -45,5 +45,5 @@ class Cursor:
         return self.read_numbers(form, field)[0]
 
     def read_text(self, field: str = "") -> bytes:
-        """Read a text behind its length."""
+        """Read a text that follows its length."""
         return self.read_array("u1", self.read_number("<Q", field), field).tobytes()

@@ -1,4 +1,4 @@
-"""Forests of large files, kept in the cache that processes share.
+"""Caches the forests of large files, shared by processes.
 
 takes: the bytes of a model file, and what reads them; gives: Forest.
 

@@ -1,4 +1,4 @@
-"""What the training library itself predicts for rows.
+"""Predicts with the training library itself.
 
 takes: model as it was loaded, its Forest, rows; gives: LibraryPredictions, or why there are none.
 """
@@ -26,7 +26,7 @@ from .ydf.columns import find_sayable, to_columns
 
 @dataclass(frozen=True)
 class LibraryPredictions:
-    """What a library predicts, for N of R rows.
+    """Predictions of a library, for N of R rows.
 
     Attributes:
         library: name and version.
@@ -156,7 +156,7 @@ def _predict_by_sklearn(model: Any, forest: Forest, rows: Array) -> LibraryPredi
 
 
 def _with_texts(rows: Array, model: Any, forest: Forest) -> Any:
-    """Return rows as a frame with the labels of categories, if the model was trained on texts."""
+    """Return rows as a frame with category labels, if the model was trained on strings."""
     if not forest.category_names:
         return rows
     import pandas
@@ -288,7 +288,7 @@ def _predict_by_catboost(model: Any, forest: Forest, rows: Array) -> LibraryPred
 
 
 def _load_catboost(model: Any) -> Any:
-    """Return what a file holds; a JSON file with its own numbers, which CatBoost misreads.
+    """Load a CatBoost file; a JSON file with its own parsing of numbers, which CatBoost misreads.
 
     CatBoost reads one number in ten with an error in the last place.
     """

@@ -1,4 +1,4 @@
-"""Many numbers at once: lists of them as arrays.
+"""Parses many numbers at once into arrays.
 
 takes: JSON texts, or lists of numbers; gives: arrays, or None where anything else is among them.
 
@@ -35,7 +35,7 @@ _SURELY_FLOAT = 2.0**63
 
 
 def to_array(elements: list[Any], kind: type, *others: type) -> Array | None:
-    """Return a list as an array if all its elements are of some kinds; no bool is an int.
+    """Convert a list to an array if all elements have allowed types; bools are not ints.
 
     The bytes that `marshal` makes of a list tell the type of each element as well as its value, so
     that neither costs a look at each object.
@@ -60,7 +60,7 @@ def to_array(elements: list[Any], kind: type, *others: type) -> Array | None:
 
 
 def parse_numbers(text: bytes, count: int, kind: type, *others: type) -> Array | None:
-    """Read numbers that are separated by commas.
+    """Parse comma-separated numbers.
 
     Returns:
         what `to_array` makes of them; None unless the text is JSON between brackets, and each of so

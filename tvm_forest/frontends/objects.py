@@ -15,6 +15,6 @@ def library_of(cls: type) -> str:
 
 
 def find_class(model: Any, library: str, names: Collection[str]) -> str | None:
-    """Return the first of some classes of a library that an object is of, None if of none."""
+    """Return the first of some class names of a library that an object has, None if none."""
     classes = (cls for cls in type(model).__mro__ if library_of(cls) == library)
     return next((cls.__name__ for cls in classes if cls.__name__ in names), None)

@@ -1,4 +1,4 @@
-"""Kernels of a GPU without a compiler: what to launch, and how to reach the driver.
+"""Runs GPU kernels without a compiler: launch plans and drivers.
 
 takes: images of kernels, plans; gives: functions of arrays. Nothing here imports TVM.
 """

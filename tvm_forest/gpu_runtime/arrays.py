@@ -19,14 +19,14 @@ from .memory import Piece
 class DeviceArray:
     """An array in memory of a GPU, that other libraries take by DLPack without a copy.
 
-    The work that fills it may still be under way; who takes it says on which stream it will be
-    used, and that stream waits. `numpy()` copies it to the host.
+    The work that fills it may still be in progress; a consumer names the stream on which it will
+    use the array, and that stream waits. `numpy()` copies the array to the host.
 
     Attributes:
         shape, dtype: of the array, which is C-ordered.
         nbytes: its size.
         pointer: its address.
-        stream: on which it is filled.
+        stream: stream on which it is filled.
     """
 
     __slots__ = (
@@ -43,7 +43,7 @@ class DeviceArray:
         keeps: Any = None,
         pointer: int | None = None,
     ) -> None:
-        """Take memory, or use that at `pointer`; `keeps` lives as long as the array."""
+        """Allocate memory, or use that at `pointer`; `keeps` is kept alive with the array."""
         self.shape, self.dtype, self.stream = shape, dtype, stream
         self.nbytes = prod(shape) * dtype.itemsize
         self._driver, self._keeps = driver, keeps
@@ -55,13 +55,13 @@ class DeviceArray:
         self.pointer = pointer
 
     def squeeze(self, axis: int = 1) -> DeviceArray:
-        """Return itself as (R,) if it is (R, 1); there is no other axis."""
+        """Return itself as (R,) if it is (R, 1); other axes are refused."""
         if self.shape[1:] == (1,):
             self.shape = self.shape[:1]
         return self
 
     def numpy(self) -> Array:
-        """Return a copy on the host; waits for the work."""
+        """Return a copy on the host, after the work that fills the array."""
         array = np.empty(self.shape, self.dtype)
         if array.size:
             self._driver.download(array, self.pointer, self.stream)
@@ -81,9 +81,9 @@ class DeviceArray:
         """Return a capsule, as the array API standard defines it.
 
         Args:
-            stream: the consumer's, -1 for one that does not wait; without meaning for the host.
+            stream: the consumer's stream, -1 for no synchronisation; ignored for the host.
             max_version: the latest version of DLPack that the consumer reads.
-            dl_device: where the array is wanted: the device that it is on, or the host, (1, 0).
+            dl_device: the requested device: that of the array, or the host, (1, 0).
             copy: whether to copy; None if there is no other way.
 
         Raises:
@@ -117,14 +117,14 @@ class DeviceArray:
         return dlpack.give(tensor, dlpack.CPU, max_version, is_copy=True)
 
     def _copied(self) -> DeviceArray:
-        """Return another array with the same elements, copied behind the work on this one."""
+        """Return a copy, made after the work that fills this array."""
         other = DeviceArray(self._driver, self.shape, self.dtype, self.stream)
         if self.nbytes:
             self._driver.copy(other.pointer, self.pointer, self.nbytes, self.stream)
         return other
 
     def let_wait(self, user: int) -> DeviceArray:
-        """Return itself for later work on a stream, which waits for the work on the array."""
+        """Make later work on a stream wait for this array's work; return the array."""
         if user != self.stream:
             self._driver.wait(user, self.stream)
             self._has_users = True
@@ -140,5 +140,5 @@ class DeviceArray:
 
 
 def to_driver_stream(stream: int | None) -> int:
-    """Return a stream as drivers know it; DLPack has 1 for CUDA's default one."""
+    """Convert DLPack's number of a stream to the driver's; DLPack has 1 for CUDA's default."""
     return 0 if stream in (None, 1) else int(stream or 0)

@@ -1,9 +1,9 @@
-"""The metadata of an AMD code object.
+"""Reads the metadata of an AMD code object.
 
-takes: the bytes of a code object (ELF64); gives: the GPU it is for, and what its kernels need.
+takes: the bytes of a code object (ELF64); gives: its GPU, and the resources that its kernels need.
 
-ELF has a note "AMDGPU" with a document in MessagePack, of which the few forms are read that LLVM
-writes:
+The ELF file has a note "AMDGPU" with a document in MessagePack; only the forms that LLVM writes are
+supported:
 
     {"amdhsa.target": "amdgcn-amd-amdhsa--gfx942",
      "amdhsa.kernels": [{".name": "predict_kernel", ".args": [{".size": 8, ...}, ...], ...}]}
@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 from ..errors import InputError
 
 AMDGPU = 224
-"""The machine in the header of ELF."""
+"""Machine number of AMD GPUs in an ELF header."""
 
 NOTE, METADATA = 7, 32
-"""Types of a section of notes, and of the note."""
+"""Type of a section of notes, and type of the metadata note."""
 
 
 class KernelNeeds(NamedTuple):
-    """What a launch of a kernel must respect.
+    """The resources of a kernel that limit its launches.
 
     Attributes:
-        argument_sizes: bytes of each parameter, in order; not of those that the runtime adds.
+        argument_sizes: bytes of each parameter, in order, without those that the runtime adds.
         shared: bytes of shared memory of a block.
-        threads: the most that a block may have.
+        threads: most threads of a block.
     """
 
     argument_sizes: tuple[int, ...]
@@ -38,11 +38,11 @@ class KernelNeeds(NamedTuple):
 
 
 class CodeObject(NamedTuple):
-    """What a code object holds.
+    """The contents of a code object.
 
     Attributes:
         gpu: the processor, such as "gfx942".
-        kernels: what launches must respect, by the kernels' names.
+        kernels: resources of each kernel, by name.
         metadata: the whole document.
     """
 
@@ -55,7 +55,7 @@ def read(image: bytes) -> CodeObject:
     """Read a code object.
 
     Raises:
-        InputError: it is none, or damaged.
+        InputError: the bytes are not a code object, or are damaged.
     """
     try:
         metadata = _read_metadata(image)
@@ -122,7 +122,7 @@ CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 def _unpack(data: bytes, at: int) -> tuple[Any, int]:
-    """Return the value at a place, and the place behind it."""
+    """Decode the value at an offset; return it and the offset after it."""
     byte = data[at]
     at += 1
     if byte < 0x80:
@@ -141,7 +141,7 @@ def _unpack(data: bytes, at: int) -> tuple[Any, int]:
 
 
 def _unpack_several(data: bytes, at: int, kind: type, length: int) -> tuple[Any, int]:
-    """Return a text, list or dict of so many characters, values or pairs, and the place behind."""
+    """Decode a string, list or dict of a given length; return it and the offset after it."""
     if kind is str:
         return data[at : at + length].decode(), at + length
     values = []

@@ -20,9 +20,9 @@ ERROR_LOG, ERROR_LOG_SIZE = 5, 6
 """Options of cuModuleLoadDataEx."""
 
 MOST_THREADS, STATIC_SHARED, DYNAMIC_SHARED, SHARED_PERCENT = 0, 1, 8, 9
-"""Attributes of a kernel: threads that its registers allow a block, bytes of shared memory that it
-declares and that its launches may ask for beside those, and how much of a multiprocessor's memory
-is shared memory while it runs; the rest is its first cache."""
+"""Kernel attributes: most threads of a block, declared bytes of shared memory, most dynamic bytes
+at launch, and the share of a multiprocessor's memory used as shared memory; the rest is its first
+cache."""
 
 RESERVED_SHARED = 1 << 10
 """Bytes of shared memory of each block that the driver keeps for itself."""
@@ -31,11 +31,11 @@ RENEWED = (
     *("DeviceTotalMem", "MemAlloc", "MemFree", "MemcpyHtoDAsync", "MemcpyDtoHAsync"),
     *("MemcpyDtoDAsync", "EventDestroy", "CtxPushCurrent", "CtxPopCurrent"),
 )
-"""Functions whose old form keeps the plain name."""
+"""Functions that have a suffix "_v2", since the plain name is an older form."""
 
 
 class CudaDriver(SharedApiDriver):
-    """A GPU of NVIDIA; `limits` also have bytes of shared memory for kernels that ask for more."""
+    """An NVIDIA GPU; `limits` also has the bytes of dynamic shared memory."""
 
     name = "cuda"
     libraries = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
@@ -117,10 +117,10 @@ class CudaDriver(SharedApiDriver):
         self._do("FuncSetAttribute", kernel.handle, SHARED_PERCENT, percent)
 
     def _find_shared_percent(self, blocks: int, threads: int, shared: int) -> int:
-        """Return how much of its memory a multiprocessor shares among the blocks that it runs.
+        """Return the percentage of a multiprocessor's memory to use as shared memory.
 
-        The driver would make room for as many blocks as fit, also where a launch has fewer, and
-        leave the cache too small for what they read.
+        By default the driver reserves it for as many blocks as fit, even if a launch has fewer, and
+        leaves too little cache.
         """
         limits = self.limits
         each = min(-(-blocks // limits["processors"]), limits["processor_threads"] // threads)

@@ -1,4 +1,4 @@
-"""Compile CUDA text to code of a GPU.
+"""Compiles CUDA source to GPU code.
 
 takes: CUDA C++, an architecture, the driver's version; gives: a cubin, or PTX for a GPU that the
 compiler does not know.
@@ -31,7 +31,7 @@ OPTIONS = ("--ftz=false", "--fmad=false", "--prec-div=true", "--prec-sqrt=true")
 """Never fast math: its comparisons take subnormal thresholds for zero."""
 
 ANY = "any"
-"""The architecture of an image that every GPU from sm_80 on can load."""
+"""Name for an image that every GPU from sm_80 on can load."""
 
 OLDEST = "80"
 SHIPPED = (OLDEST, "90", "120")
@@ -41,13 +41,13 @@ REMEDY = "pip install nvidia-cuda-nvrtc, or install CUDA's nvcc and put it on PA
 
 
 class Compiler(NamedTuple):
-    """A compiler that is at hand.
+    """An installed compiler.
 
     Attributes:
         name: "NVRTC" or "nvcc".
-        version: of CUDA, major and minor.
+        version: CUDA version, major and minor.
         tool: the library of NVRTC, or the path of nvcc.
-        known: numbers of the architectures that it makes cubins for.
+        known: numbers of the architectures for which it makes cubins.
     """
 
     name: str
@@ -56,13 +56,13 @@ class Compiler(NamedTuple):
     known: frozenset[int]
 
     def gives_cubin(self, architecture: str) -> bool:
-        """Return whether the driver need not compile what comes out for a GPU."""
+        """Return whether the output for a GPU is a cubin, which the driver need not compile."""
         if architecture == ANY:
             return self.name == "nvcc"
         return _number_of(architecture) in self.known
 
     def fits(self, architecture: str, driver: int | None) -> bool:
-        """Return whether a driver loads what comes out; any driver does if none is given."""
+        """Return whether a driver can load the output; True if no driver is given."""
         if driver is None:
             return True
         loads = driver // 1000, driver % 1000 // 10
@@ -71,10 +71,10 @@ class Compiler(NamedTuple):
         return self.version <= loads
 
     def compile(self, source: str, architecture: str) -> bytes:
-        """Return the code of a text.
+        """Compile source text; return the code.
 
         Raises:
-            BuildError: it refuses the text or the architecture.
+            BuildError: the compiler refuses the source or the architecture.
         """
         if self.name == "nvcc":
             return _compile_by_nvcc(self.tool, source, architecture)
@@ -110,7 +110,7 @@ def compile_cuda(source: str, architecture: str, driver: int | None = None) -> b
 
 
 def _compilers(architecture: str) -> Iterator[Compiler]:
-    """Yield the compilers at hand, the one that is to be taken first; opens them one by one."""
+    """Yield the installed compilers in order of preference; opens them one by one."""
     nvcc = find_nvcc()
     path = [_describe_nvcc(nvcc)] if nvcc is not None else []
     if architecture == ANY:
@@ -122,12 +122,12 @@ def _compilers(architecture: str) -> Iterator[Compiler]:
 
 
 def has_compiler() -> bool:
-    """Return whether a compiler is at hand."""
+    """Return whether a compiler is installed."""
     return find_nvcc() is not None or next(iter(find_nvrtcs()), None) is not None
 
 
 def find_nvrtcs() -> Iterator[Any]:
-    """Yield the libraries of NVRTC that are at hand, the newest of each place first."""
+    """Yield the installed NVRTC libraries, the newest of each place first."""
     for name in (*_find_installed(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"):
         library = _open(name)
         if library is not None:
@@ -136,7 +136,7 @@ def find_nvrtcs() -> Iterator[Any]:
 
 @functools.cache
 def _open(name: str) -> Any | None:
-    """Open NVRTC, and first the builtins beside it, which it asks the loader for by name alone."""
+    """Open NVRTC, after its builtins library, which it loads by name alone."""
     beside = glob.glob(f"{os.path.dirname(name)}/libnvrtc-builtins.so.*")
     find_library(beside)
     return find_library((name,))
@@ -207,7 +207,7 @@ def _supported_architectures(nvrtc: Any) -> list[int]:
 
 
 def _read_output(nvrtc: Any, what: str, program: Any) -> bytes:
-    """Return what a compilation made: "CUBIN", "PTX" or "ProgramLog"."""
+    """Return an output of a compilation: "CUBIN", "PTX" or "ProgramLog"."""
     size = ctypes.c_size_t()
     _call(nvrtc, f"nvrtcGet{what}Size", program, ctypes.byref(size))
     data = ctypes.create_string_buffer(size.value)

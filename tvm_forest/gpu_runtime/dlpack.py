@@ -23,17 +23,17 @@ KINDS = {"cuda": 2, "opencl": 4, "rocm": 10}
 """DLPack's numbers of devices."""
 
 LETTERS = "iuf"
-"""Of numpy's dtypes, by DLPack's numbers."""
+"""Letters of numpy's dtypes, by DLPack's type codes."""
 
 FRESH, FRESH_1 = b"dltensor", b"dltensor_versioned"
-"""Names of a capsule of version 0 and 1 until somebody takes its array."""
+"""Names of an unconsumed capsule, in versions 0 and 1."""
 
 VERSION_1 = (1, 0)
 IS_COPY = 2
-"""Flag of an array that nobody else has."""
+"""Flag of an array that has no other owner."""
 
 FORM = Struct("@PiiiBBHPPQ")
-"""Of `_Tensor` in memory, to be read at once."""
+"""The memory format of `_Tensor`, to read it at once."""
 
 PAIR = Struct("2q")
 
@@ -95,7 +95,7 @@ class Tensor(NamedTuple):
         shape: of the array.
         dtype: of its elements.
         device: number of the GPU.
-        keeps: what holds the memory.
+        keeps: owner of the memory.
     """
 
     pointer: int
@@ -106,7 +106,7 @@ class Tensor(NamedTuple):
 
 
 def device_of(array: Any) -> tuple[int, int]:
-    """Return kind and number of the device of an array; (1, 0) if the array does not state them."""
+    """Return the kind and number of an array's device; (1, 0) if it has no such method."""
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
         return CPU, 0
     kind, number = array.__dlpack_device__()
@@ -114,11 +114,11 @@ def device_of(array: Any) -> tuple[int, int]:
 
 
 def take(array: Any, stream: int) -> Tensor:
-    """Return an array as it will be once the work on a stream has come so far.
+    """Import an array by DLPack, synchronised with the work on a stream.
 
     Raises:
-        InputError: its library does not give it (such as a tensor that requires a gradient), it is
-            not C-ordered, or it has elements that numpy does not have.
+        InputError: the library refuses (such as for a tensor that requires a gradient), or the
+            array is not C-ordered, or has elements that numpy does not support.
     """
     try:
         capsule = array.__dlpack__(stream=stream)
@@ -163,19 +163,19 @@ def _find_dtype(code: int, bits: int) -> np.dtype[Any]:
 
 
 _exported: dict[int, tuple[Any, ...]] = {}
-"""What the capsules that others hold stand for, by address, until they are done with it."""
+"""Exported arrays by address, kept until their consumers release them."""
 
 
 def give(
     tensor: Tensor, kind: int, max_version: tuple[int, int] | None = None, is_copy: bool = False
 ) -> Any:
-    """Return a capsule of an array; what it keeps lives until whoever took it needs it no more.
+    """Export an array as a capsule; its owner is kept alive until the consumer releases it.
 
     Args:
         tensor: the array.
-        kind: of its device.
-        max_version: of DLPack, what the consumer reads; None for version 0.
-        is_copy: whether nobody else has the array, which version 1 tells.
+        kind: kind of its device.
+        max_version: newest DLPack version that the consumer reads; None for version 0.
+        is_copy: whether the array has no other owner; version 1 reports this.
     """
     versioned = max_version is not None and tuple(max_version) >= VERSION_1
     managed: Any = _Managed1() if versioned else _Managed()
@@ -203,9 +203,9 @@ def _release_untaken(
     address: Any = _address,
     release: Any = _exported.pop,
 ) -> None:
-    """Let go of an array that nobody took; the capsule has no owner any more.
+    """Release the array of a capsule that was never consumed.
 
-    What it needs are its arguments, for at the end of a program the module has no names any more.
+    All it needs are arguments, because at interpreter exit the module's names are gone.
     """
     for name in names:
         if is_valid(capsule, name):

@@ -33,11 +33,11 @@ FORKED = (
 SMALLER = "use smaller tiles in the schedule"
 
 _drivers = WeakSet[Any]()
-"""All that are open in this process."""
+"""All open drivers of this process."""
 
 
 def _stay_behind() -> None:
-    """Let no driver of the parent call its library: this is the child of a fork."""
+    """Mark the parent's drivers as unusable in this forked child."""
     for driver in _drivers:
         driver.is_behind = True
         driver.functions.clear()
@@ -50,33 +50,33 @@ if hasattr(os, "register_at_fork"):
 class Driver(ABC):
     """One GPU.
 
-    The first attributes are of the class, and say what differs between libraries.
+    The first attributes are class attributes, which differ between libraries.
 
     Attributes:
         name: kind of the target.
-        libraries: names under which the library is looked for.
-        missing: message where none is found, with {tried} for these names.
-        prefix: how the names of the library's functions begin.
-        symbols: names of those functions whose name is not the prefix and the name in this package.
+        libraries: file names under which the library is searched.
+        missing: error text if none is found, with {tried} for these names.
+        prefix: prefix of the names of the library's functions.
+        symbols: names of those functions that are not the prefix plus the name in this package.
         parameters: types of the parameters of those functions that take addresses or sizes, which
             ctypes would pass as 32 bits without.
-        runtime: what messages call the library.
-        update: what helps if it is too old.
+        runtime: name of the library in messages.
+        update: remedy if the library is too old.
         visible: the environment variable that hides GPUs.
-        manual: where its errors are explained.
-        remedies: what helps against its errors, by their numbers.
-        is_shared: whether other libraries can use its memory, and it theirs.
-        alignment: bytes that arrays in one piece of memory must lie apart by a multiple of.
+        manual: where the library's errors are documented.
+        remedies: remedies by error number.
+        is_shared: whether memory can be shared with other libraries.
+        alignment: alignment, in bytes, of arrays within one allocation.
         device: number of the GPU.
-        version: of the library, as it counts.
-        architecture: what code is made for, such as "sm_90".
-        title: what its maker calls it.
+        version: version of the library, in its own encoding.
+        architecture: architecture that code is compiled for, such as "sm_90".
+        title: the GPU's product name.
         memory: its bytes.
         limits: "threads" and bytes of "shared" memory of a block, "processors", and more.
-        pool, frames: memory that calls have left for the next ones: that of the GPU, and room for
-            rows of the host, see `staging`.
-        functions: of the library, as far as they were called, by name.
-        is_behind: whether it was opened by a process that this one was forked from.
+        pool, frames: memory that earlier calls have left for later ones: on the GPU, and for
+            staging host rows, see `staging`.
+        functions: functions of the library by name, cached after their first call.
+        is_behind: whether a parent process opened it before a fork.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Driver(ABC):
 
     @abstractmethod
     def _open(self) -> None:
-        """Open the GPU, and find the facts about it."""
+        """Open the GPU, and query its properties."""
 
     @abstractmethod
     def _describe_error(self, code: int) -> bytes | None:
@@ -128,13 +128,13 @@ class Driver(ABC):
 
     @property
     def identity(self) -> str:
-        """What times depend on: maker's name, architecture, multiprocessors, memory."""
+        """The facts on which times depend: product name, architecture, multiprocessors, memory."""
         count, size = self.limits["processors"], self.memory >> 20
         return f"{self.title}, {self.architecture}, {count} multiprocessors, {size} MB"
 
     @abstractmethod
     def load(self, image: bytes) -> Module:
-        """Return the module of an image."""
+        """Load an image; return the module."""
 
     @abstractmethod
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
@@ -142,61 +142,63 @@ class Driver(ABC):
 
     @abstractmethod
     def unload(self, module: Module) -> None:
-        """Give a module back, of whose kernels none runs any more."""
+        """Unload a module, none of whose kernels is running."""
 
     def enter(self) -> Any:
-        """Use the GPU on the calling thread; return what `leave` takes, None if it was in use."""
+        """Make the GPU current on this thread.
+
+        Return a value for `leave`, None if it already was.
+        """
         return None
 
     def leave(self, before: Any) -> None:  # noqa: B027
-        """Use what the caller used before `enter`, which said so."""
+        """Restore the context that was current before `enter`."""
 
     @abstractmethod
     def allocate(self, size: int) -> int:
-        """Return the pointer of so many bytes of the GPU's memory."""
+        """Allocate bytes of GPU memory; return the pointer."""
 
     def allocate_while_captured(self, size: int) -> int:
-        """Do what `allocate` does while work of this thread becomes a graph."""
+        """Like `allocate`, while work of this thread is captured into a graph."""
         return self.allocate(size)
 
     def relaxed(self) -> AbstractContextManager[None]:
-        """Allow this thread what does not touch a stream whose work becomes a graph."""
+        """Allow this thread calls that do not affect a captured stream."""
         return nullcontext()
 
     @abstractmethod
     def allocate_host(self, size: int) -> int:
-        """Return the address of memory of the host that copies read and write by themselves."""
+        """Allocate pinned host memory; return its address."""
 
     @abstractmethod
     def free_host(self, pointer: int) -> None:
-        """Give memory of `allocate_host` back."""
+        """Free memory from `allocate_host`."""
 
     @abstractmethod
     def free(self, pointer: int) -> None:
-        """Give memory back, once no work uses it any more: waits for the GPU."""
+        """Free memory after all work that uses it: waits for the GPU."""
 
     def part(self, pointer: int, begin: int, size: int) -> int:
-        """Return the pointer of a part of memory, which begins at a multiple of `alignment`.
+        """Return the pointer of a part of an allocation, at a multiple of `alignment`.
 
-        The memory may be given back after its parts only. What uses parts that overlap has to be
-        in order.
+        The allocation must be freed after its parts. Uses of overlapping parts must be ordered.
         """
         return pointer + begin
 
     def free_part(self, pointer: int) -> None:  # noqa: B027
-        """Give back what `part` returned."""
+        """Release a part that `part` returned."""
 
     @abstractmethod
     def upload(self, pointer: int, array: Array, stream: int) -> None:
-        """Copy a C-ordered array to the GPU; it may change as soon as this returns."""
+        """Copy a C-ordered array to the GPU; it may be modified as soon as this returns."""
 
     @abstractmethod
     def download(self, array: Array, pointer: int, stream: int) -> None:
-        """Copy from the GPU into a C-ordered array; waits for the work before it."""
+        """Copy from the GPU into a C-ordered array, after earlier work on the stream."""
 
     @abstractmethod
     def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
-        """Copy within the GPU's memory; the caller does not wait."""
+        """Copy within the GPU's memory, asynchronously."""
 
     @abstractmethod
     def copy_in(self, to: int, host: int, size: int, stream: int) -> None:
@@ -227,44 +229,45 @@ class Driver(ABC):
         """Wait for all work on a stream."""
 
     def is_capturing(self, stream: int) -> bool:
-        """Return whether work on a stream is not done but becomes a graph."""
+        """Return whether work on a stream is being captured into a graph."""
         return False
 
     @abstractmethod
     def wait(self, stream: int, other: int) -> None:
-        """Let later work on `stream` wait for what is on `other` now; the caller does not wait."""
+        """Make later work on `stream` wait for the current work on `other`, asynchronously."""
 
     @abstractmethod
     def wait_for_all(self, stream: int) -> None:
-        """Let later work on `stream` wait for all that the GPU was given before, by whomever.
+        """Make later work on `stream` wait for all earlier work on the GPU, from any source.
 
-        No other stream is asked, which may be destroyed. Old libraries let the caller wait.
+        Other streams are not queried, as they may be destroyed. With old libraries the caller
+        waits.
         """
 
     @abstractmethod
     def mark(self, stream: int, flags: int = 0) -> c_void_p:
-        """Return an event behind the work that is on a stream now; `seconds` gives it back."""
+        """Record an event after the current work on a stream; `seconds` frees it."""
 
     @abstractmethod
     def destroy(self, event: c_void_p) -> None:
-        """Give an event back."""
+        """Free an event."""
 
     @abstractmethod
     def is_done(self, event: c_void_p) -> bool:
-        """Return whether the GPU has come to an event."""
+        """Return whether the GPU has reached an event."""
 
     @abstractmethod
     def seconds(self, first: c_void_p, last: c_void_p) -> float:
-        """Wait for two events, return the GPU's seconds between them, and give them back."""
+        """Wait for two events, return the GPU seconds between them, and free them."""
 
     # -- calls ------------------------------------------------------------------------------------
 
     def symbol(self, function: str) -> str:
-        """Return what the library calls a function."""
+        """Return the library's name of a function."""
         return self.symbols.get(function, self.prefix + function)
 
     def _refuse_absent(self, count: int, shown: str = "") -> None:
-        """Refuse a number that none of `count` GPUs has; `shown` lists them."""
+        """Refuse a device number that does not exist; `shown` lists the devices."""
         if not 0 <= self.device < count:
             raise DeviceError(
                 f"{self.name}: argument 'target': device {self.device} is not there, "
@@ -285,13 +288,13 @@ class Driver(ABC):
                 )
 
     def _call(self, function: str, *arguments: Any, detail: str = "") -> None:
-        """Call a function of the library; `detail` is what an error says of the arguments."""
+        """Call a function of the library; `detail` describes the arguments in errors."""
         code = (self.functions.get(function) or self._find(function))(*arguments)
         if code:
             self._check(self.symbol(function), code, detail)
 
     def _find(self, function: str) -> Any:
-        """Return a function of the library; there is none for a process that was forked."""
+        """Return a function of the library; refuses in a forked process."""
         if self.is_behind:
             raise DeviceError(f"{self.name}: this process was forked; {FORKED}")
         found = self.functions.get(function)
@@ -305,7 +308,7 @@ class Driver(ABC):
         return found
 
     def _check(self, symbol: str, code: int, detail: str = "") -> None:
-        """Raise what an error of the library means; 0 is none."""
+        """Raise the exception for an error code of the library, unless it is 0."""
         if code == 0:
             return
         reason = (self._describe_error(code) or b"unknown error").decode()
@@ -315,7 +318,7 @@ class Driver(ABC):
 
 
 def find_library(names: Sequence[str]) -> Any | None:
-    """Return the first shared library of some names that is there, or None."""
+    """Return the first shared library that can be loaded, or None."""
     for name in names:
         try:
             return ctypes.CDLL(name)

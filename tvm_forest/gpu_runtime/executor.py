@@ -1,4 +1,4 @@
-"""Run plans on a GPU.
+"""Runs launch plans on a GPU.
 
 takes: a driver, an image, plans, arrays of a model; gives: results, in memory of the GPU.
 
@@ -37,11 +37,11 @@ Shapes = Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 class Executor:
-    """Kernels on a GPU, with the model that they read.
+    """The kernels of a GPU library, with the model arrays that they read.
 
     Attributes:
-        driver: of the GPU.
-        captured: memory of graphs, which do not outlive the model.
+        driver: driver of the GPU.
+        captured: memory used by graphs, freed with the model.
     """
 
     def __init__(self, driver: Driver, image: bytes) -> None:
@@ -59,7 +59,7 @@ class Executor:
             self.driver.unload(self._module)
 
     def bind(self, plan: Plan, model: Sequence[Array], stream: int) -> BoundPlan:
-        """Return a plan that reads arrays of the model, which are on the GPU from now on.
+        """Bind a plan to arrays of the model, which are copied to the GPU.
 
         Raises:
             DeviceError: the driver refuses a call, or work on the stream becomes a graph.
@@ -78,7 +78,7 @@ class Executor:
         return BoundPlan(self, plan, model, pointers, self._kernels)
 
     def _pointer_of(self, array: Array) -> int:
-        """Return where an array of the model is on the GPU; copies it on first use."""
+        """Return the GPU address of a model array; copies it on first use."""
         if id(array) not in self._copies:
             pointer = self.driver.allocate(array.nbytes)
             self.driver.upload(pointer, np.ascontiguousarray(array), 0)
@@ -88,7 +88,7 @@ class Executor:
 
 
 class BoundPlan:
-    """A plan with its kernels and the model.
+    """A plan bound to its kernels and the model.
 
     Attributes:
         driver: of the GPU.
@@ -103,7 +103,7 @@ class BoundPlan:
         pointers: Sequence[int],
         kernels: dict[str, LoadedKernel],
     ) -> None:
-        """Write the plan as a function; `pointers` are those of the model."""
+        """Compile the plan to a Python function; `pointers` are those of the model."""
         self._executor, self.driver, self.model = executor, executor.driver, model
         rows, *others = plan.parameters
         names = dict(zip(others, pointers, strict=False))
@@ -117,10 +117,10 @@ class BoundPlan:
         """Between `Driver.enter` and `leave`, start the work for n rows.
 
         Args:
-            rows: where the first row is on the GPU.
-            results: where the results are to be.
+            rows: GPU address of the first row.
+            results: GPU addresses of the results.
             n: number of rows; nothing is launched for none.
-            stream: on which the work is done, in order.
+            stream: stream for the work.
 
         Raises:
             DeviceError: the driver refuses a call.
@@ -147,14 +147,14 @@ class BoundPlan:
     def start(
         self, rows: int, n: int, results: Shapes, stream: int, keeps: Any
     ) -> list[DeviceArray]:
-        """Start the work for n rows of the GPU, and return its results.
+        """Start the work for n rows on the GPU, and return the result arrays.
 
         Args:
             rows: where the first row is.
             n: number of rows.
             results: shape and dtype of each result.
             stream: on which the work is done.
-            keeps: what holds the rows until they are read.
+            keeps: owner of the rows, kept alive until they are read.
         """
         driver, arrays = self.driver, list[DeviceArray]()
         before = driver.enter()
@@ -175,7 +175,7 @@ class BoundPlan:
         return arrays
 
     def take_for_graph(self, size: int) -> int:
-        """Return the address of memory that no other call uses as long as the model is there."""
+        """Return memory for a graph, which no other call uses while the model exists."""
         pointer = self.driver.allocate_while_captured(size)
         self._executor.captured.append(pointer)
         return pointer

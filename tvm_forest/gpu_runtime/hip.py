@@ -17,7 +17,10 @@ from .kernels import Arguments, LoadedKernel, Module, Size
 from .shared_api import CAPTURING, SharedApiDriver
 
 PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")
-"""The later one has another struct; the name of the GPU is looked for in either."""
+"""Names of the query of properties.
+
+The struct changed, and the GPU's name is searched in either.
+"""
 
 
 class HipDriver(SharedApiDriver):
@@ -80,7 +83,7 @@ class HipDriver(SharedApiDriver):
 
         Raises:
             DeviceError: it is for another GPU, or the runtime refuses it.
-            InputError: it is no code object.
+            InputError: the image is not a code object.
         """
         code, handle = code_object.read(image), ctypes.c_void_p()
         if code.gpu != self.architecture:

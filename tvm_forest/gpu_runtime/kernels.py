@@ -1,4 +1,4 @@
-"""What a driver loads and launches.
+"""Modules, kernels and arguments for launches.
 
 takes: handles, values; gives: Module, LoadedKernel, and Arguments where a launch reads them.
 """
@@ -18,11 +18,12 @@ Size = tuple[int, ...]
 
 
 class Module(NamedTuple):
-    """An image that was loaded.
+    """A loaded image.
 
     Attributes:
-        handle: what the library knows it by.
-        needs: what the image says of each kernel, by name; empty if the library is asked.
+        handle: the library's handle.
+        needs: resources of each kernel according to the image, by name; empty if the library is
+            queried.
     """
 
     handle: Any
@@ -30,7 +31,7 @@ class Module(NamedTuple):
 
 
 class BlockNeeds(NamedTuple):
-    """Threads that a kernel may have at most, and bytes of shared memory that it declares."""
+    """Most threads of a block of a kernel, and its declared bytes of shared memory."""
 
     threads: int
     shared: int
@@ -41,10 +42,10 @@ class LoadedKernel:
     """A kernel of a module.
 
     Attributes:
-        handle: what the library knows it by.
-        name: in the image.
-        needs: what the image or the library says of it.
-        checked: grid, block and bytes of dynamic shared memory of the launch that was checked last.
+        handle: the library's handle.
+        name: name in the image.
+        needs: resources according to the image or the library.
+        checked: grid, block and dynamic shared memory of the last launch that was checked.
     """
 
     handle: Any
@@ -54,15 +55,15 @@ class LoadedKernel:
 
 
 class Arguments:
-    """Values for the parameters of a kernel, where a launch reads them.
+    """The arguments of a kernel, in the memory format of launches.
 
     Attributes:
-        dtypes: of the parameters; addresses are numbers too.
+        dtypes: dtypes of the parameters; addresses are integers.
         places: addresses of the values.
     """
 
     def __init__(self, kinds: Sequence[str]) -> None:
-        """Make room for values; each kind is "pointer" or a dtype."""
+        """Allocate room for the values; each kind is "pointer" or a dtype."""
         self.dtypes = [np.dtype("uint64" if kind == "pointer" else kind) for kind in kinds]
         self._form = Struct("@" + "0Q".join(dtype.char for dtype in self.dtypes))  # 8 bytes apart
         self._memory = ctypes.create_string_buffer(8 * max(1, len(kinds)))
@@ -75,5 +76,5 @@ class Arguments:
         self._form.pack_into(self._memory, 0, *values)
 
     def values(self) -> tuple[Any, ...]:
-        """Return what was written."""
+        """Return the values that were set."""
         return self._form.unpack_from(self._memory)

@@ -27,12 +27,12 @@ STORED = ("kind", "source", "plans", "architecture", "images")
 
 
 class Backend(NamedTuple):
-    """How kernels get onto a GPU.
+    """The way in which kernels are loaded onto a GPU.
 
     Attributes:
-        open: finds the GPU.
-        translate: given the source, the architecture of the GPU, and the version of its driver if
-            that is known, returns an image for it.
+        open: opens the driver of the GPU.
+        translate: returns an image for the source, the architecture of the GPU, and the version of
+            its driver if known.
     """
 
     open: Callable[[], Any]
@@ -41,15 +41,15 @@ class Backend(NamedTuple):
 
 @dataclass
 class KernelLibrary:
-    """Functions of arrays, whose work is done by kernels.
+    """Functions that run kernels on arrays.
 
     Attributes:
-        kind: of the target.
+        kind: kind of the target.
         source: text of the kernels.
-        plans: of each function.
-        backend: how they get onto a GPU.
-        architecture: for which code is made; None for that of the GPU at hand.
-        images: code of the kernels by architecture, as far as it was made.
+        plans: launch plan of each function.
+        backend: how the kernels are loaded.
+        architecture: architecture of the code; None for that of the present GPU.
+        images: code of the kernels compiled so far, by architecture.
     """
 
     kind: str
@@ -62,12 +62,12 @@ class KernelLibrary:
     _lock: Any = field(default_factory=make_lock, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> KernelFunction:
-        """Return a function; what it binds is its own."""
+        """Return a new function object, with bindings of its own."""
         return KernelFunction(self, self.plans[name])
 
     @property
     def architectures(self) -> list[str]:
-        """Architectures that it has, or will have, code for; none before a GPU was queried."""
+        """Architectures of existing or future code; empty until a GPU is queried."""
         return [self.architecture] if self.architecture is not None else list(self.images)
 
     @property
@@ -91,7 +91,7 @@ class KernelLibrary:
     def share(self) -> KernelLibrary:
         """Return a library of the same kernels for another model.
 
-        What a library has copied to the GPU stays there as long as the library.
+        A library's copies on the GPU exist as long as the library.
         """
         return replace(self, _executor=None, _lock=make_lock())
 
@@ -99,7 +99,7 @@ class KernelLibrary:
         """Return the code of the kernels for an architecture.
 
         Args:
-            architecture: of the GPU.
+            architecture: architecture of the GPU.
             driver: version of the driver that is to load it, None if that is not known.
 
         Raises:
@@ -113,7 +113,7 @@ class KernelLibrary:
         return self.images[architecture]
 
     def to_bytes(self) -> bytes:
-        """Return all but the backend."""
+        """Serialize everything except the backend."""
         images = {key: base64.b64encode(x).decode() for key, x in self.images.items()}
         plans = {name: plan.to_json() for name, plan in self.plans.items()}
         values = (self.kind, self.source, plans, self.architecture, images)
@@ -121,14 +121,14 @@ class KernelLibrary:
 
     @classmethod
     def from_bytes(cls, data: bytes, backend: Backend) -> KernelLibrary:
-        """Return what `to_bytes` was called on, over a backend."""
+        """Rebuild a library from the output of `to_bytes`, for a backend."""
         kind, source, plans, architecture, images = (json.loads(data)[key] for key in STORED)
         plans = {name: Plan.from_json(plan) for name, plan in plans.items()}
         images = {key: base64.b64decode(x) for key, x in images.items()}
         return cls(kind, source, plans, backend, architecture, images)
 
     def inspect(self, kind: str) -> str:
-        """Return the text of the kernels.
+        """Return the source text of the kernels.
 
         Raises:
             BuildError: there is no such text.
@@ -142,8 +142,8 @@ class KernelFunction:
     """A function of rows, arrays of the model, and results.
 
     Attributes:
-        library: that it is of.
-        plan: what it does.
+        library: library that contains it.
+        plan: its launch plan.
     """
 
     def __init__(self, library: KernelLibrary, plan: Plan) -> None:
@@ -151,7 +151,7 @@ class KernelFunction:
         self._bound: BoundPlan | None = None
 
     def __call__(self, rows: Array, *others: Any) -> None:
-        """Compute results on the GPU for rows of the host; waits for them.
+        """Compute results on the GPU for host rows, synchronously.
 
         Args:
             rows: (R, F).

@@ -1,4 +1,4 @@
-"""Memory of a GPU that calls leave for the next ones.
+"""A pool of GPU memory that calls leave for later ones.
 
 takes: a driver, numbers of bytes; gives: pieces of memory.
 
@@ -26,13 +26,13 @@ MIN_BYTES = 512
 """Bytes of the smallest piece."""
 
 CLASSES = 8
-"""Sizes of pieces from one power of two to the next, so that an eighth at most is lost."""
+"""Piece sizes per factor of two, so that at most an eighth is wasted."""
 
 IDLE_TURNS = 1000
-"""Pieces that lie idle while so many others are taken go back to the driver."""
+"""Pieces that stay idle while so many others are taken are freed."""
 
 IDLE_SHARE = 4
-"""All idle pieces go back if they would be more than this part of the GPU's memory: a fourth."""
+"""All idle pieces are freed if they would exceed this fraction, a fourth, of the GPU's memory."""
 
 
 class Piece:
@@ -41,8 +41,8 @@ class Piece:
     Attributes:
         pointer: its address.
         size: its bytes.
-        stream: on which it was used last.
-        turn: when that was, as its pool counts.
+        stream: stream on which it was last used.
+        turn: the pool's counter at that time.
     """
 
     __slots__ = ("pointer", "size", "stream", "turn")
@@ -54,9 +54,9 @@ class Piece:
 class MemoryPool:
     """Idle memory of a GPU.
 
-    A piece belongs to a stream, and whoever takes it again does so on that stream, after the work
-    that used it last. There is no lock: the garbage collector gives memory back whenever it likes,
-    also on a thread that is taking some. Each step is one call of a dict or deque, which is atomic.
+    A piece belongs to a stream, and is reused only on that stream, after the work that used it
+    last. There is no lock, because the garbage collector may return memory at any time, even on a
+    thread that is taking some. Each step is one atomic call of a dict or deque.
 
     A piece that other streams have used, too, is theirs no longer, and they may be gone: it is kept
     apart until its own stream has no other, which then waits for all that the GPU has to do. Graphs
@@ -91,10 +91,10 @@ class MemoryPool:
         return found or self._allocate(size, stream)
 
     def give(self, piece: Piece, is_used_elsewhere: bool = False) -> None:
-        """Keep a piece that was taken, for work behind that on its stream now.
+        """Return a piece to the pool, for work after the current work on its stream.
 
         Args:
-            piece: what `take` gave.
+            piece: a piece from `take`.
             is_used_elsewhere: whether work on other streams may still use it.
         """
         piece.turn = self._turn
@@ -108,11 +108,11 @@ class MemoryPool:
             self._idle.setdefault(key, deque()).append(piece)
 
     def hold(self, stream: int, keeps: Any) -> None:
-        """Keep something until the GPU has done what is on a stream now; later calls let it go."""
+        """Keep an object alive until the GPU has done the current work on a stream."""
         self._held.append((self._driver.mark(stream, NO_TIMING), keeps))
 
     def let_go(self) -> None:
-        """Let go of what was held for work that is done, the oldest first."""
+        """Release the objects that were kept for finished work, oldest first."""
         if not self._held:
             return
         with self._driver.relaxed(), suppress(IndexError):  # another thread may be faster
@@ -123,7 +123,7 @@ class MemoryPool:
                 self._driver.destroy(event)
 
     def trim(self, turn: int | None = None) -> None:
-        """Give the driver back what lies idle, or what has since a turn."""
+        """Free the idle pieces, or only those idle since a turn."""
         for pieces in (*self._idle.values(), *self._used_elsewhere.values()):
             with suppress(IndexError):
                 while turn is None or pieces[0].turn <= turn:
@@ -134,7 +134,7 @@ class MemoryPool:
         return sum(size * len(pieces) for (_, size), pieces in tuple(self._idle.items()))
 
     def _settle(self, stream: int) -> None:
-        """Let a stream wait for those that have used its pieces, which are its own again then."""
+        """Make a stream wait for others that used its pieces, and take these back."""
         pieces = self._used_elsewhere[stream]
         found = [pieces.popleft() for _ in range(len(pieces))]
         is_settled = False
@@ -147,7 +147,7 @@ class MemoryPool:
             self.give(piece, not is_settled)
 
     def _find_larger(self, size: int, stream: int) -> Piece | None:
-        """Return an idle piece of up to twice the size, the smallest; None if there is none."""
+        """Return the smallest idle piece of up to twice the size; None if there is none."""
         fitting = [
             key for key in tuple(self._idle) if key[0] == stream and size <= key[1] < 2 * size
         ]
@@ -169,7 +169,7 @@ class MemoryPool:
 
 @functools.lru_cache
 def round_up(size: int) -> int:
-    """Return the size of the pieces that serve so many bytes."""
+    """Round up to a size of pieces."""
     if size <= MIN_BYTES:
         return MIN_BYTES
     step = (1 << ((size - 1).bit_length() - 1)) // CLASSES

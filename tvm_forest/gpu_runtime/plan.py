@@ -1,4 +1,4 @@
-"""What a function does on a GPU: memory, launches, and loops around them.
+"""The launch plan of a GPU function: allocations, launches, and loops around them.
 
 takes: JSON, or steps; gives: Plan, whose sizes are arithmetic on the number of rows, n.
 
@@ -25,7 +25,7 @@ INFIX = {*("+", "-", "*", "//", "%", "<", "<=", "==", "and", "or")}
 
 @dataclass(frozen=True)
 class Allocate:
-    """Memory of the device, until the function ends."""
+    """An allocation of device memory, until the function ends."""
 
     name: str
     size: SizeExpr
@@ -33,11 +33,11 @@ class Allocate:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, and what it is given.
+    """A kernel launch.
 
     Attributes:
         kernel: its name in the image.
-        arguments: in its order, ("pointer", name of an array) or (dtype, expression).
+        arguments: in order, ("pointer", name of an array) or (dtype, expression).
         grid, block: x, y and z.
         shared: bytes of shared memory beside those that the kernel declares.
     """
@@ -65,7 +65,7 @@ KINDS: dict[str, type[Any]] = {"allocate": Allocate, "launch": Launch, "loop": H
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a function does.
+    """All steps of a function.
 
     Attributes:
         parameters: names of the arrays that it takes, in order: rows, the model's, results.
@@ -86,12 +86,12 @@ class Plan:
         return tuple(step for step in _walk(self.steps) if isinstance(step, Allocate))
 
     def to_json(self) -> dict[str, Any]:
-        """Return lists, texts and numbers."""
+        """Return the plan as lists, strings and numbers for JSON."""
         return {"parameters": list(self.parameters), "steps": _to_json(self.steps)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
-        """Return the plan that `to_json` was given; any form of it that JSON makes will do."""
+        """Rebuild a plan from the output of `to_json`, before or after JSON."""
         return cls(tuple(data["parameters"]), tuple(map(_read_step, data["steps"])))
 
 
@@ -125,7 +125,7 @@ def _to_tuples(value: Any) -> Any:
 
 
 class PythonNames(NamedTuple):
-    """How Python calls what a plan names; nothing of the plan's own text gets into the code.
+    """Python names for the names in a plan, so that no text of the plan gets into code.
 
     Attributes:
         values: numbers and addresses.
@@ -143,18 +143,18 @@ def write_python(
     arrays: Mapping[str, Any],
     launchers: Sequence[Callable[..., None]],
 ) -> Callable[..., None]:
-    """Return a function that carries out a plan.
+    """Compile a plan to a Python function.
 
-    It takes a function that gives memory of so many bytes, a stream, the number of rows, and the
-    addresses of the arrays in `given`.
+    It takes an allocator function, a stream, the number of rows, and the addresses of the arrays in
+    `given`.
 
     Args:
-        plan: of a function.
+        plan: the launch plan.
         given: arrays that differ from call to call.
-        pointers: where the others are, by name.
+        pointers: addresses of the other arrays, by name.
         arrays: arrays on the host that sizes depend on, by name.
-        launchers: take the stream, grid, block, bytes of shared memory, and the arguments of each
-            of `Plan.launches`.
+        launchers: for each of `Plan.launches`, a function of stream, grid, block, bytes of shared
+            memory, and the arguments.
     """
     parameters = [f"p{number}" for number in range(len(given))]
     values = {name: str(int(pointer)) for name, pointer in pointers.items()}
@@ -177,7 +177,7 @@ def _python_steps(
     launches: Iterator[int],
     indent: str,
 ) -> Iterator[str]:
-    """Write steps; variables and launches get the next numbers."""
+    """Yield Python lines for steps; variables and launches are numbered on."""
     for step in steps:
         if isinstance(step, Allocate):
             piece = f"t{next(count)}"
@@ -201,7 +201,7 @@ def _python_steps(
 
 
 def expression_in_python(expr: SizeExpr, names: PythonNames) -> str:
-    """Write a number as Python; arrays are indexed as if they had one dimension."""
+    """Return an expression as Python text; arrays are indexed as one-dimensional."""
     if isinstance(expr, str):
         return names.values[expr]
     if isinstance(expr, int):

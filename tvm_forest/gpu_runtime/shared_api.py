@@ -1,4 +1,4 @@
-"""The functions that CUDA's driver and the HIP runtime share, under nearly the same names.
+"""The API that CUDA's driver and the HIP runtime share, under nearly the same names.
 
 takes: a library; gives: a Driver, but for what differs, which is in `cuda` and `hip`.
 
@@ -45,13 +45,13 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
 """By the names that `driver` has for them: those of CUDA without "cu" and "_v2"."""
 
 NON_BLOCKING = 1
-"""Says of a new stream that it does not wait for the default one."""
+"""Flag of a new stream that does not wait for the default stream."""
 
 RELAXED = 2
-"""What may be done on a thread while some stream is captured: all that does not touch it."""
+"""Capture mode of a thread that allows all calls that do not affect a captured stream."""
 
 NOT_READY = 600
-"""The error of a query about work that is not done yet."""
+"""Error code of a query about unfinished work."""
 
 CAPTURING = dict.fromkeys(
     range(900, 909),
@@ -64,14 +64,14 @@ CAPTURING = dict.fromkeys(
 class SharedApiDriver(Driver):
     """A GPU behind CUDA's driver or the HIP runtime.
 
-    The first attributes are of the class, and say what differs between the two.
+    The first attributes are class attributes, which differ between the two.
 
     Attributes:
-        attributes: the library's numbers of the facts in `limits`.
-        oldest: its oldest version that will do.
+        attributes: the library's query numbers for `limits`.
+        oldest: oldest supported version.
         major: by how much its version grows from one major version to the next.
         version: of the library, as it counts.
-        context: what the library knows all work on the GPU by; None where it does not.
+        context: the library's context for work on the GPU; None if it has none.
     """
 
     attributes: dict[str, int]
@@ -105,13 +105,13 @@ class SharedApiDriver(Driver):
 
     @abstractmethod
     def _find_architecture(self) -> str:
-        """Return what code for the GPU is made for."""
+        """Return the architecture that code is compiled for."""
 
     @abstractmethod
     def _check_launch(
         self, kernel: LoadedKernel, grid: Size, block: Size, shared: int, arguments: Arguments
     ) -> None:
-        """Refuse a launch that cannot be, and prepare the kernel for what it needs."""
+        """Refuse an impossible launch, and set the kernel's shared memory."""
 
     @property
     def shown_version(self) -> str:
@@ -275,13 +275,13 @@ class SharedApiDriver(Driver):
         return milliseconds.value / 1000
 
     def _ask(self, function: str, *arguments: Any) -> int:
-        """Return the number that a function of the library writes to its first argument."""
+        """Call a query of the library; return the number that it writes to its first argument."""
         number = c_int()
         self._call(function, byref(number), *arguments)
         return number.value
 
     def _do(self, function: str, *arguments: Any, detail: str = "") -> None:
-        """Call a function of the library on this GPU."""
+        """Call a function of the library with this GPU current."""
         before = self.enter()
         try:
             self._call(function, *arguments, detail=detail)

@@ -1,9 +1,9 @@
-"""Rows and results of the host on their way to a GPU and back.
+"""Moves host rows to a GPU and results back, in overlapping chunks.
 
 takes: a bound plan, rows, arrays for results; gives: these, filled.
 
-Rows go in chunks by way of memory that copies read and write by themselves. Two chunks are under
-way, each on a stream of its own, so that one is copied while the other is computed:
+Rows are copied in chunks through pinned memory. Two chunks are in progress, each on a stream of its
+own, so that one is copied while the other is computed:
 
     frame 0   | copy in | kernels | copy out |  copy in | ...
     frame 1             | copy in | kernels  | copy out | ...
@@ -26,17 +26,17 @@ from .executor import BoundPlan
 from .memory import round_up
 
 CHUNK_BYTES, CHUNK_ROWS = 1 << 22, 2048
-"""Bytes of the rows of a chunk, but so many rows at least."""
+"""Bytes of rows in a chunk, and its least number of rows."""
 
 
 class Frame:
-    """Room for a chunk on the host and on the GPU, and a stream for it.
+    """Buffers for a chunk on the host and on the GPU, with a stream.
 
-    Rows and results lie one behind the other, alike in both.
+    Rows and results are adjacent, at equal offsets in both.
     """
 
     def __init__(self, driver: Driver) -> None:
-        """Begin without room."""
+        """Start without buffers."""
         self._driver, self._stream = driver, driver.create_stream()
         self._size, self._host, self._there = 0, 0, 0
         self._about: Any = None
@@ -46,7 +46,7 @@ class Frame:
         self._span = 0, 0  # of the results: where they begin, and their bytes
 
     def start(self, bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
-        """Start the work for rows, whose results `finish` will give."""
+        """Start the work for rows; `finish` returns the results."""
         about = rows.shape, rows.dtype, [(x.shape, x.dtype) for x in results]
         if about != self._about:
             self._lay_out(rows, results)
@@ -60,18 +60,18 @@ class Frame:
         driver.copy_out(self._host + begin, all_results, size, stream)
 
     def finish(self, results: Sequence[Array]) -> None:
-        """Wait for the work, and copy what it gives."""
+        """Wait for the work, and copy out its results."""
         self._driver.synchronize(self._stream)
         for result, found in zip(results, self._results, strict=True):
             result[...] = found
 
     def settle(self) -> None:
-        """Wait for work that failed half-way: it may still use the frame."""
+        """Wait for work that failed half-way, which may still use the buffers."""
         with suppress(DeviceError):
             self._driver.synchronize(self._stream)
 
     def _lay_out(self, rows: Array, results: Sequence[Array]) -> None:
-        """Find places for arrays like these, and more room if it is needed."""
+        """Compute offsets for arrays of these sizes, and grow the buffers if needed."""
         driver, arrays, places, size = self._driver, (rows, *results), list[int](), 0
         for array in arrays:
             places.append(size)
@@ -100,10 +100,10 @@ class Frame:
 
 
 def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
-    """Compute results on the GPU for rows of the host, and wait for them.
+    """Compute results on the GPU for host rows, synchronously.
 
     Args:
-        bound: what is to be done.
+        bound: the bound plan.
         rows: (R, F).
         results: arrays of R rows, which are written to.
 

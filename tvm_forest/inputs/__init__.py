@@ -1,9 +1,9 @@
-"""What users pass as rows becomes an array that compiled code can read.
+"""Converts rows that users pass to an array that compiled code can read.
 
 takes: arrays, frames, sparse matrices, tensors, lists; gives: (R, F) numpy arrays, C order, in the
 model's dtype.
 
-No library but numpy is imported: objects of others are known by what they offer.
+No library but numpy is imported: objects of other libraries are recognised by their attributes.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def to_rows(rows: Any, forest: Forest) -> Array:
 
 
 def to_blocks(rows: Any, forest: Forest) -> Array | sparse.SparseBlocks:
-    """Return what `to_rows` does, or a large sparse matrix for `split_blocks`; both have a length.
+    """Return an array as `to_rows` does, or a large sparse matrix for `split_blocks`.
 
     Raises:
-        InputError: see `to_rows`; values are looked at when they are split.
+        InputError: see `to_rows`; values of a sparse matrix are checked when it is split.
     """
     if hasattr(rows, "tocsr") and sparse.are_many(rows, forest):
         return sparse.SparseBlocks(rows, forest)
@@ -78,7 +78,7 @@ def to_blocks(rows: Any, forest: Forest) -> Array | sparse.SparseBlocks:
 def split_blocks(
     rows: Array | sparse.SparseBlocks, forest: Forest, multiple: int
 ) -> Iterator[tuple[int, Array]]:
-    """Yield where blocks of rows begin, each at a multiple of `multiple`, and their rows.
+    """Yield (first row, rows) of blocks, which begin at multiples of `multiple`.
 
     Raises:
         InputError: see `to_rows`.
@@ -94,7 +94,7 @@ def split_blocks(
 
 
 def writable_view(array: Array) -> Array:
-    """Return the same memory as an array marked writable, for TVM, which takes no other.
+    """Return a view of the array marked writable, as TVM requires.
 
     Compiled functions only read their rows.
     """
@@ -118,7 +118,7 @@ def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
 
 
 def _read_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
-    """Return frames and sparse matrices in `dtype`, lists and tensors in a dtype of their own."""
+    """Convert frames and sparse matrices to `dtype`; lists and tensors keep their dtype."""
     check_in_place(rows, forest)
     rows = named_rows.gather_named(rows, forest)
     kind = frames.kind_of(rows)

@@ -1,4 +1,4 @@
-"""What all kinds of rows must satisfy.
+"""Checks that all kinds of rows must pass.
 
 takes: shapes, dtypes; gives: nothing, or InputError.
 """
@@ -20,12 +20,12 @@ WHERE = "predict: argument 'rows'"
 
 
 def refusal(text: str) -> InputError:
-    """Return an error with what is wrong with the rows, and what to do."""
+    """Return an InputError about the rows, with a remedy."""
     return InputError(f"{WHERE}: {text}")
 
 
 def row_refusal(row: int, text: str) -> RowError:
-    """Return an error with what is wrong with one of the rows, and what to do."""
+    """Return an error about one of the rows, with a remedy."""
     return RowError(WHERE, row, text)
 
 
@@ -37,7 +37,7 @@ def check_shape(shape: tuple[int, ...], forest: Forest) -> None:
 
 
 def is_copied(rows: Any) -> bool:
-    """Return whether an estimator of XGBoost copies rows before it predicts."""
+    """Return whether XGBoost's estimator copies these rows before it predicts."""
     kinds = {cls.__name__ for cls in type(rows).__mro__}
     frame = hasattr(rows, "columns") and "RecordBatch" not in kinds
     is_array = any(hasattr(rows, f"__{kind}array_interface__") for kind in ("", "cuda_"))
@@ -45,7 +45,7 @@ def is_copied(rows: Any) -> bool:
 
 
 def check_in_place(rows: Any, forest: Forest) -> None:
-    """Raise InputError for rows that are copied if the model is for others, see `in_place`."""
+    """Raise InputError if XGBoost copies these rows and the model has no variant for that."""
     if forest.in_place and is_copied(rows):
         raise refusal(
             f"a {type(rows).__name__}, which XGBoost copies into a DMatrix, and then rounds a "

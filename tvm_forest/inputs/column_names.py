@@ -1,4 +1,4 @@
-"""Which columns of a frame are those of the model.
+"""Selects the columns of a frame that the model uses.
 
 takes: frames; gives: frames of the model's columns, in its order.
 
@@ -25,7 +25,7 @@ _SPELLED = {
     "polars": "rows.rename(dict(zip(rows.columns, predictor.forest.spell(rows.columns))))",
     "pyarrow": "rows.rename_columns(predictor.forest.spell(rows.schema.names))",
 }
-"""By library, the rows with names as the model spells them."""
+"""By library, a remedy that renames columns as the model spells them."""
 
 
 def names_of(frame: Any, kind: Kind) -> list[str]:
@@ -38,7 +38,7 @@ def _list_names(frame: Any, kind: Kind) -> list[Any]:
 
 
 def fits(frame: Any, kind: Kind, forest: Forest) -> bool:
-    """Return whether a frame has the columns of the rows that a forest is given."""
+    """Return whether a frame has exactly the columns of the model's rows."""
     try:
         frame = add_unread(frame, names_of(frame, kind), kind, forest)
         _find_places(_list_names(frame, kind), kind, forest)
@@ -48,7 +48,7 @@ def fits(frame: Any, kind: Kind, forest: Forest) -> bool:
 
 
 def take_columns(frame: Any, kind: Kind, forest: Forest) -> Any:
-    """Return the columns of a frame that are those of the rows that a forest is given.
+    """Return the model's columns of a frame.
 
     Raises:
         InputError: columns are missing, too many, or in another order than the model's.
@@ -63,7 +63,7 @@ def take_columns(frame: Any, kind: Kind, forest: Forest) -> Any:
 
 
 def _find_places(given: list[Any], kind: Kind, forest: Forest) -> list[int] | None:
-    """Return where the model's columns are among those of a frame; None for all of them."""
+    """Return the indices of the model's columns in a frame; None if they are all its columns."""
     known, names = forest.given_names, forest.spell(given)
     if tuple(names) == known:
         return None
@@ -84,7 +84,7 @@ def _find_places(given: list[Any], kind: Kind, forest: Forest) -> list[int] | No
 
 
 def _explain(given: list[Any], names: list[str], known: Sequence[str], kind: Kind) -> Exception:
-    """Return an error that lists columns that are missing, too many, doubled or misplaced."""
+    """Return an error that lists missing, surplus, repeated or misplaced columns."""
     counts, own = Counter(names), set(known)
     missing = [name for name in known if name not in counts]
     others = [name for name in names if name not in own]

@@ -1,4 +1,4 @@
-"""Rows with categories, for models that know them by their texts.
+"""Rows with categories, for models that identify them by their texts.
 
 takes: frames, arrays of objects, texts or integers, lists; gives: (R, F) arrays of numbers.
 
@@ -24,13 +24,13 @@ from .spare_columns import fit_width
 from .values import unknown_category
 
 _TEXTS = "US"
-"""Kinds of dtypes that hold texts."""
+"""Kinds of string dtypes."""
 
 _REMEDY = "categories are texts or integers; convert other values, e.g. with str"
 
 
 def encode_rows(rows: Any, forest: Forest) -> Array:
-    """Return rows as the forest's encoder makes them, float32 (R, row_width).
+    """Return rows encoded by the forest's encoder, float32 (R, row_width).
 
     Args:
         rows: (R, width) frame of pandas, polars or pyarrow, numpy array of objects, texts or
@@ -78,7 +78,7 @@ def to_objects(rows: Any, forest: Forest) -> Array:
 
 
 def _read(rows: Any, forest: Forest) -> tuple[int, Any]:
-    """Return the number of rows, and what reads their columns."""
+    """Return the number of rows, and a reader of their columns."""
     rows = gather_named(rows, forest)
     kind = frames.kind_of(rows)
     if kind is None:
@@ -155,7 +155,7 @@ class ReadArray:
         return column.astype(np.float64)
 
     def read_categories(self, at: int) -> tuple[Any, Array | None]:
-        """Return values, and None, for each is the value of a row."""
+        """Return the values of a column, and None, which means one value per row."""
         column = self.array[:, at]
         if column.dtype.kind == "O":
             return column.tolist(), None
@@ -163,13 +163,13 @@ class ReadArray:
 
 
 def _tell_apart(column: Array) -> tuple[Any, Array | None]:
-    """Return the distinct values of a column, and the place of that of each row."""
+    """Return the distinct values of a column, and the index of each row's value."""
     values, places = np.unique(column, return_inverse=True)
     return values.tolist(), places.ravel()
 
 
 def _find_wrong(values: Iterable[Any], types: tuple[type, ...]) -> Any:
-    """Return the first value that is of none of some types, None if there is none."""
+    """Return the first value that has none of the given types, None if there is none."""
     kinds = {kind for kind in set(map(type, values)) if not issubclass(kind, types)}
     return next((value for value in values if type(value) in kinds), None) if kinds else None
 
@@ -198,7 +198,7 @@ def _hash_column(
 
 
 def _to_text(value: Any, where: str) -> bytes:
-    """Return the bytes that are hashed for a category."""
+    """Return the bytes of a category's text, for the hash."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

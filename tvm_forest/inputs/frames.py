@@ -1,4 +1,4 @@
-"""Rows of pandas, polars and pyarrow, and rows by name.
+"""Reads rows of pandas, polars and pyarrow, and rows by name.
 
 takes: frames, tables, record batches; gives: (R, F) arrays.
 
@@ -32,7 +32,7 @@ from .values import check_labels
 _NUMERIC_TYPE = re.compile(r"u?int(8|16|32|64)|float(16|32|64)?|halffloat|double|bool(ean)?")
 
 _TEXTS = ("string", "large_string", "string_view")
-"""Types of pyarrow."""
+"""Pyarrow's string types."""
 
 _NOT_READABLE = "its rows cannot be read back: give the array or frame that it was made from"
 _REMEDIES = {
@@ -42,11 +42,11 @@ _REMEDIES = {
     "pyspark": "use rows.toPandas(), or rows.to_pandas() of pandas on Spark",
     "cudf": "use rows.to_pandas()",
 }
-"""By library, what users can do whose rows it holds."""
+"""Remedies for users, by library of their frames."""
 
 
 def kind_of(rows: Any) -> Kind | None:
-    """Return which library's frame rows are, None if they are no frame.
+    """Return the library of a frame, None if rows are not a frame.
 
     Raises:
         InputError: the frame of a library that is not supported (numpy could read it, but without
@@ -148,9 +148,9 @@ def _check_column(
 
 
 def _find_blocks(frame: Any, forest: Forest) -> dict[np.dtype[Any], list[int]]:
-    """Return the places of the columns of each dtype, {} where columns have to be read one by one.
+    """Return the indices of the columns of each dtype; {} if they must be read one by one.
 
-    A block is read at once. Columns of two dtypes never are, which pandas would round twice.
+    A block is read at once. Columns of different dtypes never are, since pandas would round twice.
     """
     blocks = dict[np.dtype[Any], list[int]]()
     if forest.category_names or forest.pandas_categories:
@@ -166,7 +166,7 @@ def _find_blocks(frame: Any, forest: Forest) -> dict[np.dtype[Any], list[int]]:
 def _read_blocks(
     frame: Any, blocks: dict[np.dtype[Any], list[int]], forest: Forest, dtype: np.dtype[Any]
 ) -> Array:
-    """Return the columns of a frame of pandas, those of one dtype at a time."""
+    """Return the columns of a pandas frame, read by blocks of equal dtype."""
     with np.errstate(all="ignore"):
         if len(blocks) == 1:
             return np.ascontiguousarray(pass_numbers(frame.to_numpy(), forest), dtype)
@@ -194,7 +194,7 @@ def _read_pandas(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
 
 
 def _read_objects(column: Any) -> FrameColumn:
-    """Read a column of texts, or of objects: texts, numbers or, for some models, both."""
+    """Read a column of strings or objects: strings, numbers or, for some models, both."""
     places, labels = column.factorize()
     if not all(isinstance(label, str) for label in labels):  # among which 1 may stand for True
         values = zip(column.tolist(), places >= 0, strict=True)

@@ -1,4 +1,4 @@
-"""The labels of categories in a column of a frame, and the numbers that a model takes for them.
+"""Labels of categories in a frame's column, and the numbers that a model uses for them.
 
 takes: columns of any library as `FrameColumn`; gives: (R,) numbers.
 """
@@ -72,9 +72,9 @@ def code_of_gaps(known: tuple[Any, ...] | None) -> float:
 
 
 def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Forest) -> FrameColumn:
-    """Return a column with labels, if it has none and the model takes its values for such.
+    """Return a column with labels, if the model reads its values as labels.
 
-    YDF takes integers and bools for texts. A column without a value is missing anywhere.
+    YDF reads integers and bools as strings. A column without any value is missing in every model.
     """
     values = column.values
     if column.labels is not None or known is None:
@@ -100,7 +100,7 @@ def is_listed(column: FrameColumn, at: int, forest: Forest) -> bool:
 def to_numbers(
     column: FrameColumn, known: tuple[Any, ...] | None, at: int, name: str, forest: Forest
 ) -> Array:
-    """Return the values of a column, for categories their places among the known ones.
+    """Return the values of a column; for categories, their index among the known ones.
 
     Raises:
         InputError: labels where the model has numbers, or the other way round.
@@ -138,7 +138,7 @@ def to_numbers(
 def _check_texts(
     labels: Sequence[Any], known: tuple[Any, ...] | None, at: int, name: str, forest: Forest
 ) -> None:
-    """Raise InputError for texts where the model has numbers, or labels that are no texts."""
+    """Raise InputError for strings where the model has numbers, or labels that are not strings."""
     text = next(label for label in labels if isinstance(label, str))
     found = f"column '{name}' holds texts such as {text!r:.80}, and"
     is_number = forest.labels_are_numbers or at not in list_tested(forest)
@@ -158,7 +158,7 @@ def _is_compared(forest: Forest, at: int) -> bool:
 
 
 def _read_numeric_labels(column: FrameColumn, name: str) -> Array:
-    """Return the numbers that the labels of a column are."""
+    """Return the labels of a column as numbers."""
     labels = column.labels or ()
     for label in labels:
         is_number = isinstance(label, (*_NUMBERS, type(None)))

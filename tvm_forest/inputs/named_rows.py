@@ -34,7 +34,7 @@ class NamedRows:
 
 
 def gather_named(rows: Any, forest: Forest) -> Any:
-    """Return rows by name as a frame, and rows of another kind as they are.
+    """Convert rows by name to a frame; return other rows unchanged.
 
     Raises:
         InputError: the model has no names, or a row lacks one of them or has another one.

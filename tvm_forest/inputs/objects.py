@@ -1,4 +1,4 @@
-"""Numbers that are Python objects or texts, in arrays and lists: Decimal, None, "1.5".
+"""Numbers given as Python objects or strings, in arrays and lists: Decimal, None, "1.5".
 
 takes: arrays of objects or texts, lists; gives: arrays of numbers, with the roundings of the
 library of the model.
@@ -19,14 +19,14 @@ from ..forest import Array, Forest
 from .checks import refusal
 
 _OBJECTS, _TEXTS = "O", "US"
-"""Kinds of dtypes of numpy."""
+"""Kinds of numpy's dtypes for objects, and for strings."""
 
 
 def read_objects(array: Array, forest: Forest) -> Array:
-    """Return numbers for an array of objects or texts, and any other array as it is.
+    """Convert an array of objects or strings to numbers; return any other array unchanged.
 
     Raises:
-        InputError: a value that is no number to numpy.
+        InputError: numpy cannot convert a value to a number.
     """
     kinds = _OBJECTS + _TEXTS if reads_lists_as_objects(forest) else _OBJECTS
     if forest.object_dtype is None or array.dtype.kind not in kinds:
@@ -35,7 +35,7 @@ def read_objects(array: Array, forest: Forest) -> Array:
 
 
 def read_list(rows: Any, forest: Forest) -> Array:
-    """Return an array of a list, with numbers where the library takes its values one by one."""
+    """Convert a list to an array, of numbers if the library converts values one by one."""
     if forest.object_dtype is None or not reads_lists_as_objects(forest):
         array = np.asarray(rows)
         if forest.other_dtype is None or array.dtype.kind != _OBJECTS:
@@ -45,7 +45,7 @@ def read_list(rows: Any, forest: Forest) -> Array:
 
 
 def reads_lists_as_objects(forest: Forest) -> bool:
-    """Return whether the library takes the values of a list one by one, of whatever kind."""
+    """Return whether the library converts the values of a list one by one, whatever their type."""
     return forest.library in ("scikit-learn", "catboost")
 
 
@@ -53,7 +53,7 @@ def _to_numbers(values: Any, dtype: str) -> Array:
     """Return objects as numbers of a dtype.
 
     Raises:
-        InputError: one of them is none.
+        InputError: one of them is not a number.
     """
     try:
         with np.errstate(all="ignore"):

@@ -1,9 +1,10 @@
-"""The dtypes that numbers pass through on their way to those of the model.
+"""Rounds numbers through the same intermediate dtypes as the training library.
 
 takes: arrays, columns, frames; gives: numbers that are rounded as often as the library rounds them.
 
-A large integer that becomes float64 and then float32 may end beside the float32 that is nearest to
-it. Libraries differ in what they send this way, and some in one kind of frame only.
+A large integer that is converted to float64 and then to float32 may differ from the nearest
+float32. Libraries differ in the numbers that they convert so, and some do it for one kind of frame
+only.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from .column_names import Kind
 
 _DIRECT = frozenset(map(np.dtype, ("float32", "float64")))
-"""Numbers that do not become `Forest.other_dtype` first."""
+"""Dtypes of numbers that skip `Forest.other_dtype`."""
 
 
 def pass_array(array: Array, forest: Forest) -> Array:
-    """Return an array in the dtype that its numbers have before they become rows.
+    """Convert an array to the intermediate dtype of its library.
 
     Raises:
-        InputError: its bytes are other numbers to XGBoost.
+        InputError: XGBoost would misread its bytes.
     """
     if array.dtype in _DIRECT:
         return array
@@ -36,10 +37,9 @@ def pass_array(array: Array, forest: Forest) -> Array:
 
 
 def pass_numbers(array: Array, forest: Forest) -> Array:
-    """Do the same for numbers that do not become `Forest.other_dtype`, such as those of frames.
+    """Do the same for numbers that skip `Forest.other_dtype`, such as those of frames.
 
-    CatBoost takes each long double, and each number whose bytes are not in the order of the
-    machine, for a float of Python.
+    CatBoost converts long doubles, and numbers in foreign byte order, through Python floats.
     """
     dtype, library = array.dtype, forest.library
     is_long = dtype.kind == "f" and dtype.itemsize > 8
@@ -57,11 +57,11 @@ def pass_numbers(array: Array, forest: Forest) -> Array:
 def pass_column(
     numbers: Array, missing: Array | None, series: Any, kind: Kind, forest: Forest
 ) -> Array:
-    """Return a column in the dtype that its numbers have before they become rows.
+    """Convert a column to the intermediate dtype of its library.
 
     Args:
         numbers: (R,), of any dtype.
-        missing: bool (R,), where they are not, or None.
+        missing: bool (R,), missing values, or None.
         series: the column, if it is of pandas.
         kind: of the frame.
         forest: the model.
@@ -79,7 +79,7 @@ def pass_column(
 
 
 def pass_entries(entries: Array, matrix: Any, forest: Forest) -> Array:
-    """Return the entries of a sparse matrix in the dtype that they have before they become rows.
+    """Convert the entries of a sparse matrix to the intermediate dtype of its library.
 
     CatBoost takes those of other formats than CSR and CSC one by one.
     """
@@ -88,7 +88,7 @@ def pass_entries(entries: Array, matrix: Any, forest: Forest) -> Array:
 
 
 def join_columns(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> Array | None:
-    """Return a frame as the one array that the library makes of it first, None if it makes none.
+    """Return the single array that the library first makes of a frame, None if it makes none.
 
     scikit-learn makes an array of all columns and then one of float32, but converts the columns of
     pandas one by one where some are bools or may have gaps. XGBoost and LightGBM do not know record
@@ -112,7 +112,7 @@ def join_columns(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -
 
 
 def _is_converted_early(dtype: Any) -> bool:
-    """Return whether scikit-learn has pandas convert the columns because of one of a dtype."""
+    """Return whether a column of this dtype makes scikit-learn convert through pandas."""
     if hasattr(dtype, "categories"):
         return bool(dtype.categories.dtype == bool)
     may_have_gaps = not isinstance(dtype, np.dtype) and not hasattr(dtype, "fill_value")

@@ -1,4 +1,4 @@
-"""Columns behind those of the model, and columns that it does without: CatBoost takes both.
+"""Surplus columns after those of the model, and missing unread columns: CatBoost accepts both.
 
 takes: frames, arrays; gives: frames with all columns that the model has, arrays as wide as it.
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def fit_width(array: Array, forest: Forest) -> Array:
-    """Return (R, C) as wide as the model, which has C columns or does without the last ones."""
+    """Return rows of the model's width: surplus columns are cut, unread ones added."""
     if not forest.spares_columns or array.ndim != 2:
         return array
     lacks = forest.given_width - array.shape[1]
@@ -30,7 +30,7 @@ def fit_width(array: Array, forest: Forest) -> Array:
 
 
 def add_unread(frame: Any, names: list[str], kind: Kind, forest: Forest) -> Any:
-    """Return a frame with the columns that it lacks and that the model does without.
+    """Return a frame with the missing columns that no tree reads.
 
     Args:
         frame, kind: see `column_names`.
@@ -52,7 +52,7 @@ def _number(begin: int, end: int) -> list[str]:
 
 
 def _append(frame: Any, names: list[str], kind: Kind) -> Any:
-    """Return a frame with more columns, of zeros."""
+    """Return a frame with additional columns of zeros."""
     if kind == "pandas":
         return frame.assign(**dict.fromkeys(names, 0))
     if kind == "polars":

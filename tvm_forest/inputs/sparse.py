@@ -58,13 +58,13 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
 
 
 class SparseBlocks:
-    """A sparse matrix of many rows, which become numbers some at a time.
+    """A sparse matrix of many rows, converted block by block.
 
     `len` of it is the number of its rows.
     """
 
     def __init__(self, rows: Any, forest: Forest) -> None:
-        """Look at the places of all entries, and convert these.
+        """Check the positions of all entries, and convert their values.
 
         Raises:
             InputError: see `sparse_rows`.
@@ -90,14 +90,14 @@ class SparseBlocks:
         return int(self._matrix.shape[0])
 
     def split(self, multiple: int) -> Iterator[tuple[int, Any]]:
-        """Yield where each block begins, a multiple of `multiple`, and its rows."""
+        """Yield (first row, rows) of blocks, which begin at multiples of `multiple`."""
         step = -(-BLOCK_BYTES // (multiple * self._row_bytes)) * multiple
         for begin in range(0, len(self), step):
             yield begin, self._matrix[begin : begin + step]
 
 
 def are_many(rows: Any, forest: Forest) -> bool:
-    """Tell whether rows are those of a sparse matrix that is read block by block."""
+    """Return whether rows are a sparse matrix that is read block by block."""
     if not hasattr(rows, "tocsr") or forest.encoder is not None or len(rows.shape) != 2:
         return False
     itemsize = np.dtype(forest.row_dtype).itemsize
@@ -121,7 +121,7 @@ def _check_sizes(entries: Array, forest: Forest) -> None:
 
 
 def _check_places(rows: Any) -> None:
-    """Raise ValueError for places outside a matrix, where scipy would read and write unchecked."""
+    """Raise ValueError for positions outside the matrix, where scipy would access bad memory."""
     form, shape = getattr(rows, "format", ""), rows.shape
     if form == "coo":
         entries = len(rows.data)

@@ -1,4 +1,4 @@
-"""Values that rows may not hold: what the source object refuses, and unseen categories.
+"""Checks rows for refused values: those of the source object, and unseen categories.
 
 takes: rows, columns of categories; gives: nothing, or InputError.
 """
@@ -22,11 +22,11 @@ _REMEDIES = {
     "inf": "clip the values to the range of {dtype} first",
 }
 _WHOLE = CategoryRule("left", fractions_none=True)
-"""What a category is to a model that tests none."""
+"""Name of a category in messages, for models without tests of categories."""
 
 
 def check_values(array: Array, forest: Forest) -> None:
-    """Raise InputError if rows hold what the source object refuses, or the user does.
+    """Raise InputError if rows contain values that the source object or the user refuses.
 
     Args:
         array: (R, row_width) in the row dtype, for a number may be infinite only there.
@@ -93,7 +93,7 @@ def check_labels(
 def unknown_category(
     row: int, forest: Forest, column: int, category: str, known: Sequence[Any] = ()
 ) -> Exception:
-    """Return the error that names a category which the model does not know."""
+    """Return the error for a category that the model does not know."""
     names = forest.given_names
     name = str(column) if names is None else f"'{names[column]}'"
     have = f" (have: {list_some(known)})" if known else ""

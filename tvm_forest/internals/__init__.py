@@ -1,4 +1,4 @@
-"""What of TVM this package needs and TVM promises nobody: names, texts, memory.
+"""TVM's undocumented internals on which this package depends: names, texts, memory.
 
 takes: nothing; gives: names, functions, and the table of all of them.
 """

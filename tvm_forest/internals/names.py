@@ -1,4 +1,4 @@
-"""Names of TVM, and patterns of its texts, that the rest of the package uses.
+"""Names of TVM's internals, and patterns of its texts, that the package uses.
 
 takes: nothing; gives: constants, each a row of `table.TABLE`.
 
@@ -150,7 +150,7 @@ CUDA_NUMBERS = {
         "CUDART_NAN", "no number, without CUDA's header"
     ): "__longlong_as_double(0x7ff8000000000000ll)",
 }
-"""What stands for words of a header that comes with a toolkit only."""
+"""Replacements for macros of a header that only the CUDA toolkit has."""
 
 CL_OPT = word("cl-opt", "options of LLVM")
 for _option in ("vectorize-slp", "vectorize-loops", "unroll-runtime", "disable-lsr"):

@@ -1,4 +1,4 @@
-"""Functions and words of ours where TVM looks for its own.
+"""Replaces functions and words of TVM by ours.
 
 takes: functions and words; gives: nothing.
 """
@@ -11,12 +11,12 @@ import tvm_ffi
 
 
 def replace_functions(others: dict[str, Any]) -> None:
-    """Give names of global functions to other functions."""
+    """Replace global functions of TVM by others."""
     for name, function in others.items():
         tvm_ffi.register_global_func(name, function, override=True)
 
 
 def put_word(word: str, meaning: Any, modules: Any) -> None:
-    """Let TVMScript know a word, which it looks for in modules of Python."""
+    """Define a word in the Python modules where TVMScript looks it up."""
     for module in modules:
         setattr(module, word, meaning)

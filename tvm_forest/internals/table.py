@@ -1,4 +1,4 @@
-"""The table of what this package needs of TVM beyond what TVM documents.
+"""The table of TVM internals that this package uses, each with the reason.
 
 takes: nothing; gives: Internal, and functions that add one to the table and return its name.
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Internal(NamedTuple):
-    """One thing of TVM.
+    """One internal of TVM.
 
     Attributes:
         kind: where it is looked for: a key of `KINDS`.
@@ -40,7 +40,7 @@ KINDS = {
     "cuda": "What stands in CUDA text",
     "opencl": "What stands in OpenCL text",
 }
-"""What the rows of a kind have in common. The last five are texts that we change or search."""
+"""Kinds of internals; the last five are texts that we change or search."""
 
 TABLE: list[Internal] = []
 

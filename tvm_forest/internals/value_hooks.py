@@ -1,4 +1,4 @@
-"""How values of TVM are hashed and compared, where apache-tvm-ffi is newer than TVM.
+"""Repairs hashing and comparison of TVM's values with a newer apache-tvm-ffi.
 
 takes: nothing; gives: nothing. It changes entries of a table of apache-tvm-ffi.
 
@@ -26,18 +26,18 @@ import tvm_ffi
 from .names import RECURSIVE_EQUAL, RECURSIVE_HASH
 
 FIRST = (0, 1, 15)
-"""The version of apache-tvm-ffi that calls addresses in another way than TVM 0.27."""
+"""First version of apache-tvm-ffi with another calling convention for addresses."""
 
 TYPES = ("ir.PrimType", "ffi.BigInt")
 HOOKS = {"__any_hash__": RECURSIVE_HASH, "__any_equal__": RECURSIVE_EQUAL}
-"""By the names of the entries, the functions that are put there."""
+"""Replacement functions, by the names of the table entries."""
 
 NOTHING, ADDRESS, FUNCTION = 0, 4, 68
-"""Kinds of values: kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFIFunction."""
+"""Type codes: kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFIFunction."""
 
 
 class _Value(ctypes.Structure):
-    """TVMFFIAny."""
+    """TVM's struct TVMFFIAny."""
 
     _fields_ = (
         ("kind", ctypes.c_int32),
@@ -47,7 +47,7 @@ class _Value(ctypes.Structure):
 
 
 class _Column(ctypes.Structure):
-    """TVMFFITypeAttrColumn: one entry for each type from the first one on."""
+    """TVM's struct TVMFFITypeAttrColumn: one entry per type."""
 
     _fields_ = (
         ("entries", ctypes.POINTER(_Value)),
@@ -57,19 +57,19 @@ class _Column(ctypes.Structure):
 
 
 class _Text(ctypes.Structure):
-    """TVMFFIByteArray."""
+    """TVM's struct TVMFFIByteArray."""
 
     _fields_ = (("data", ctypes.c_char_p), ("size", ctypes.c_size_t))
 
 
 def repair_hooks() -> None:
-    """Put functions where this version of apache-tvm-ffi would misunderstand an address."""
+    """Replace addresses by functions if this version of apache-tvm-ffi would misread them."""
     if tuple(map(int, re.findall(r"\d+", tvm_ffi.__version__)[:3])) >= FIRST:
         replace_addresses()
 
 
 def replace_addresses() -> None:
-    """Put functions in place of addresses, whatever the version."""
+    """Replace addresses by functions, whatever the version."""
     for type_name in TYPES:
         for hook, function in HOOKS.items():
             entry = _find_entry(type_name, hook)
@@ -78,7 +78,7 @@ def replace_addresses() -> None:
 
 
 def _find_entry(type_name: str, hook: str) -> _Value | None:
-    """Return the entry of a type in the table itself; None if there is none."""
+    """Return a type's entry in the table; None if there is none."""
     find = tvm_ffi.LIB.TVMFFIGetTypeAttrColumn
     find.restype = ctypes.POINTER(_Column)
     number = ctypes.c_int32()
@@ -91,7 +91,7 @@ def _find_entry(type_name: str, hook: str) -> _Value | None:
 
 
 def _put(entry: _Value, function: tvm_ffi.Function) -> None:
-    """Overwrite an entry; a thread that reads it meanwhile finds none, which is no error."""
+    """Overwrite an entry; a thread that reads it meanwhile finds none, which is harmless."""
     address = function.__chandle__()
     tvm_ffi.LIB.TVMFFIObjectIncRef(ctypes.c_void_p(address))  # as the table owns what it holds
     entry.kind = NOTHING

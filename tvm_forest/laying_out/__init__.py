@@ -1,4 +1,4 @@
-"""A model in memory: the arrays that compiled functions read.
+"""Lays a model out in memory: the arrays that compiled functions read.
 
 takes: BuildRequest; gives: LaidOut, and Packed for each schedule. Uses numpy
 only, so a process that loads compiled code from the cache never imports TVM.
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class CodeOf:
-    """A library, and which functions of a model it has.
+    """A library, and the functions of a model that it contains.
 
     Attributes:
-        library: gives functions by name, in which they have been compiled.
-        symbols: that name, by the name that the function has in the model: code for another model
-            of its kind may have been compiled for batches of other sizes.
-        key: of the library in the cache of code; "" if it is not there.
-        kinds: the same names by the kinds of the functions, as far as these are known.
+        library: returns its functions by their name in the library.
+        symbols: name in the library by name in the model; they differ if the code was compiled for
+            another model of the same kind with other batch sizes.
+        key: key of the library in the code cache; "" if it is not cached.
+        kinds: name in the library by the kind of a function, as far as known.
     """
 
     library: Library
@@ -58,13 +58,13 @@ class CodeOf:
 
 
 class Compiled(NamedTuple):
-    """Functions that can be called.
+    """Compiled functions, ready to be called.
 
     Attributes:
-        code: of all functions.
-        arguments: for each, the arrays that it takes between the rows and its outputs.
-        columns: (T, W), the places `round * C + class` of each tree of the source model.
-        block_rows: for functions without a schedule, how many rows each takes together.
+        code: the libraries that contain the functions.
+        arguments: for each function, the arrays passed between the rows and its outputs.
+        columns: (T, W), the trees' places in the order `round * C + class`, for the source model.
+        block_rows: for functions without a schedule, how many rows each processes together.
     """
 
     code: list[CodeOf]
@@ -76,21 +76,21 @@ class Compiled(NamedTuple):
     def of(
         cls, library: Library, arguments: dict[str, list[Array]], columns: Array, key: str = ""
     ) -> Compiled:
-        """Return the functions of one library, made for the very model."""
+        """Return the functions of one library that was compiled for this very model."""
         return cls([CodeOf(library, {name: name for name in arguments}, key)], arguments, columns)
 
     @property
     def library(self) -> Library:
-        """The first library, which is the only one unless all are parts of the cache."""
+        """The first library: the only one, unless functions come from several cache entries."""
         return self.code[0].library
 
 
 class Packed(NamedTuple):
-    """A model in memory.
+    """A model packed in memory.
 
     Attributes:
         forest: the model as the schedule rewrote it.
-        layout: how to read the arrays.
+        layout: the layout of the arrays.
         arrays: all buffers, by name.
     """
 
@@ -99,12 +99,12 @@ class Packed(NamedTuple):
     arrays: dict[str, Array]
 
     def read_by(self, output: Output) -> dict[str, Array]:
-        """Return the arrays that a function reads, in its order of arguments."""
+        """Return the layout's arrays that a function reads, in the order of its arguments."""
         specs = model_buffers(self.forest, self.layout, output)
         return {spec.name: self.arrays[spec.name] for spec in specs}
 
     def arguments_of(self, output: Output) -> list[Array]:
-        """Return the arrays that a function takes between the rows and its outputs."""
+        """Return the arrays passed to a function between the rows and its outputs."""
         forest = self.forest
         arrays = [*self.read_by(output).values()]
         if output in OF_SUMS:
@@ -115,12 +115,12 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class LaidFunction:
-    """A function that is to be compiled, and the model in memory as it reads it.
+    """A function to be compiled, with the packed model that it reads.
 
     Attributes:
-        name: of the function.
-        output: what it gives.
-        schedule: how it does so.
+        name: name of the function.
+        output: the kind of output that it computes.
+        schedule: the schedule by which it is compiled.
         packed: the model in the layout of the schedule.
     """
 
@@ -131,18 +131,18 @@ class LaidFunction:
 
     @cached_property
     def arguments(self) -> list[Array]:
-        """The arrays that it takes between the rows and its outputs."""
+        """The arrays passed to the function between the rows and its outputs."""
         return self.packed.arguments_of(self.output)
 
 
 @dataclass(frozen=True)
 class LaidTables:
-    """Functions that are to be compiled, and the tables that they read.
+    """Contribution functions to be compiled, with the tables that they read.
 
     Attributes:
-        name: of the functions, and what they give.
-        tables: of the model.
-        on_gpu: whether they are for a GPU, which walks.
+        name: name of the functions, which is also the kind of output.
+        tables: tables of the model.
+        on_gpu: whether the target is a GPU, where contributions are always computed by walks.
     """
 
     name: Output
@@ -151,7 +151,7 @@ class LaidTables:
 
     @property
     def looks_up(self) -> bool:
-        """Whether they look up what subtrees add, see `SubtreeTables`."""
+        """Whether contributions are looked up in tables of subtrees, see `SubtreeTables`."""
         return self.name == CONTRIBUTIONS and not self.on_gpu and self.tables.subtrees.fits
 
     @cached_property
@@ -161,11 +161,11 @@ class LaidTables:
 
 
 class LaidOut(NamedTuple):
-    """A model in memory for each of the functions that are to be compiled.
+    """All functions to be compiled, each with the packed model that it reads.
 
     Attributes:
         functions: in the order in which they are compiled.
-        columns: (T, W), the places `round * C + class` of each tree of the source model.
+        columns: (T, W), the trees' places in the order `round * C + class`, for the source model.
     """
 
     functions: list[LaidFunction | LaidTables]
@@ -173,20 +173,20 @@ class LaidOut(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, list[Array]]:
-        """The arrays that each function takes between the rows and its outputs, by its name."""
+        """The arrays passed to each function between the rows and its outputs, by its name."""
         return {each.name: each.arguments for each in self.functions}
 
     @property
     def layouts(self) -> list[protocol.Layout]:
-        """How the functions with a schedule read their arrays."""
+        """The layouts of the functions that have a schedule."""
         return [x.packed.layout for x in self.functions if isinstance(x, LaidFunction)]
 
 
 def lay_out(request: BuildRequest) -> LaidOut:
-    """Lay the model out for the functions of some outputs.
+    """Lay the model out for the functions of the requested outputs.
 
     Raises:
-        ScheduleError, BuildError: a layout cannot hold the model, or not with such tiles.
+        ScheduleError, BuildError: a layout cannot hold the model, or does not support its tiles.
     """
     if request.outputs[0] in OF_TABLES:
         tables = [
@@ -208,7 +208,10 @@ def lay_out(request: BuildRequest) -> LaidOut:
 
 
 def _pack_each(forest: Forest, schedules: dict[int, Schedule]) -> dict[Schedule, Packed]:
-    """Lay the model out for each schedule, once for all schedules with the same layout."""
+    """Pack the model for each schedule.
+
+    Schedules with equal layout and rewrites share the arrays.
+    """
     shared = dict[tuple[str, ...], Packed]()
     packed = {}
     for sch in schedules.values():
@@ -220,12 +223,12 @@ def _pack_each(forest: Forest, schedules: dict[int, Schedule]) -> dict[Schedule,
 
 
 def pack(forest: Forest, sch: Schedule, tree: int | None = None) -> Packed:
-    """Rewrite a model as a schedule requires, and lay it out in memory.
+    """Rewrite a model as a schedule requires, and pack it into arrays.
 
     Args:
         forest: the model in canonical form.
-        sch: made for it.
-        tree: lay out this tree by itself, counted after the rewrites; None for all.
+        sch: a schedule made for this model.
+        tree: pack only this tree, counted after the rewrites; None for all.
 
     Raises:
         ScheduleError, BuildError: see `build`.

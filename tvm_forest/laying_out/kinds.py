@@ -1,18 +1,18 @@
-"""Kinds of functions: those of models that share code, though trees, tests and leaves differ.
+"""Kinds of functions: models of one kind share code, though trees, tests and leaves differ.
 
-takes: LaidFunction; gives: what its code depends on, as a text, by numpy alone, in a fraction of a
-millisecond.
+takes: LaidFunction; gives: a text of everything its code depends on, computed with numpy alone in a
+fraction of a millisecond.
 
-A compiled function reads the model from arrays. What is left in the code is what shapes its
+A compiled function reads the model from arrays. The code itself depends on what shapes its
 instructions: the schedule, the forms of walks, facts such as dtypes and the link, and the fields of
-the layout. How long arrays are is not among it, nor how many rounds of trees a sum has if there are
-several (the number of the only one is a constant, 0), so a model that is trained again with the
-same hyperparameters is mostly of the same kind. Layouts help: a
-number that differs with every training and is needed as a constant is rounded up to one that many
-models have, see `layouts/row_codes/planes.py`.
+the layout. It does not depend on the lengths of arrays, nor on the number of rounds in a sum if
+there are several (with a single round, its index is a constant, 0), so a model retrained with the
+same hyperparameters is mostly of the same kind. Layouts help: a number that differs with every
+training but must be a constant is rounded up to one that many models share, see
+`layouts/row_codes/planes.py`.
 
-Everything counts unless it is known not to. The tests compare kinds with what they stand for: two
-models of one kind have the same lowered functions, and code asks a forest for nothing else.
+Everything counts unless it is known not to. The tests check that two models of one kind have the
+same lowered functions, and that code reads no other attributes of a forest.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ FACTS = (
     *("link_scale", "n_features", "n_outputs", "round_size", "row_dtype", "row_width"),
     *("sum_dtype", "sum_scale", "targets", "tile_size", "value_dtype"),
 )
-"""What compiled code depends on in a forest, besides its arrays."""
+"""Attributes of a forest, besides its arrays, that compiled code depends on."""
 
 
 def describe_kind(laid: LaidFunction) -> str:
-    """Return all that the code of a function depends on, but its name."""
+    """Return a text of everything that a function's code depends on, except its name."""
     sch, forest = laid.schedule, laid.packed.forest
     leaves = sorted(leaf.name for leaf in sch.leaves() if not leaf.is_walked_alike)
     forms = find_walk_forms(sch, TreeDepths.of(forest)) if leaves else {}
@@ -58,7 +58,7 @@ def describe_kind(laid: LaidFunction) -> str:
 
 @functools.lru_cache(maxsize=128)
 def _describe_loops(sch: Schedule, output: Output) -> str:
-    """Return loops and guards of a schedule, without the number of rounds where sums read it."""
+    """Return loops and guards as text, without the number of rounds if it is read at run time."""
     for loop in sch.loops():
         if output in OF_SUMS and sch.runs_over_rounds(loop):
             sch = sch.with_loop(loop.name, replace(loop, stop=SIZES))
@@ -66,7 +66,7 @@ def _describe_loops(sch: Schedule, output: Output) -> str:
 
 
 def _describe_value(value: Any) -> Any:
-    """Return a layout, or what one holds, with buffers of any length."""
+    """Return a layout, or a field's value, as plain values without the lengths of buffers."""
     if isinstance(value, BufferSpec):
         return (value.name, value.dtype, len(value.shape), value.shape[1:])
     said = getattr(value, "kind", None)

@@ -1,7 +1,7 @@
-"""What is to be compiled: a model, schedules, a machine, and what the functions are to give.
+"""A build request: a model, schedules, a target, and the outputs to compile.
 
-takes: Forest, schedules, Target; gives: BuildRequest. Needs no TVM, so that a process that finds
-the code in the cache does not import it.
+takes: Forest, schedules, Target; gives: BuildRequest. Needs no TVM, so a process that finds the
+code in the cache does not import it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ..values import dataclass, replace
 
 @dataclass(frozen=True, eq=False)
 class BuildRequest:
-    """What is to be compiled, made and checked once, by `of` and `with_schedules`.
+    """A request to compile a model, made and checked once, by `of` and `with_schedules`.
 
     Attributes:
         forest: the model in canonical form.
-        target: the machine.
-        schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`; empty
-            until the default ones are chosen, which a process does not do if the cache has them.
-        outputs: what the functions give.
-        origin: the model as it was given.
-        given: the schedules as a user asked for them, of which some may be functions that make one
-            for a model; None for the default ones.
-        known_signature: of the model if `origin` is what became of it, or if the cache has it, for
-            that of a large model takes long to compute; "" otherwise.
+        target: the machine to compile for.
+        schedules: the schedule by smallest batch size, see `arrange_by_batch`; empty until the
+            defaults are chosen, which is skipped if the cache has them.
+        outputs: the kinds of output that functions compute.
+        origin: the model as the caller passed it.
+        given: the schedules as the user passed them, some of which may be functions that make a
+            schedule for a model; None for the defaults.
+        known_signature: signature of the model if it is known, for example from the cache, since
+            computing that of a large model takes long; "" otherwise.
     """
 
     forest: Forest
@@ -54,14 +54,14 @@ class BuildRequest:
         exact: bool = False,
         signature: str = "",
     ) -> BuildRequest:
-        """Bring a model into canonical form, and check its schedules.
+        """Convert a model to canonical form, and check its schedules.
 
         Args:
             forest: the model in any form.
             schedule: one for all batches or several, made for `canonicalize(forest)`; None for the
-                default ones, which `with_schedules` takes when they are chosen.
+                defaults, which are set later by `with_schedules`.
             target, outputs: see the attributes.
-            exact: refuse a schedule that adds leaves in another order than the model does.
+            exact: refuse a schedule that adds leaves in another order than the model.
             signature: see `known_signature`.
 
         Raises:
@@ -77,10 +77,10 @@ class BuildRequest:
         return request
 
     def with_schedules(self, schedules: dict[int, Schedule]) -> BuildRequest:
-        """Return the same request for some schedules, checked.
+        """Return the same request with these schedules, after checking them.
 
         Raises:
-            ScheduleError: one is of another model, or adds up parts of what is no sum.
+            ScheduleError: one is for another model, or adds partial sums of a minimum or maximum.
         """
         for sch in dict.fromkeys(schedules.values()):
             check_fit("build", self.forest, sch)
@@ -88,7 +88,7 @@ class BuildRequest:
         return replace(self, schedules=schedules)
 
     def check_machine(self) -> None:
-        """Refuse schedules that the machine cannot run, though they can be looked at.
+        """Refuse schedules that the target cannot run; they may still be inspected.
 
         Raises:
             ScheduleError: one is for a GPU and the target is a CPU, or the other way round.
@@ -97,7 +97,7 @@ class BuildRequest:
             check_device(sch, self.target)
 
     def settled(self) -> BuildRequest:
-        """Return the same request without the model as it was given, which need not stay."""
+        """Return the same request without a reference to the original model, to free its memory."""
         same = self.origin is self.forest
         return self if same else replace(self, origin=self.forest, known_signature=self.signature)
 
@@ -107,7 +107,7 @@ class BuildRequest:
 
     @cached_property
     def tables(self) -> ContributionTables:
-        """What SHAP values are computed from.
+        """The tables from which SHAP values are computed.
 
         Raises:
             UnsupportedModel: see `ContributionTables`.
@@ -116,5 +116,5 @@ class BuildRequest:
 
     @cached_property
     def signature(self) -> str:
-        """Hex digest of everything that decides a prediction, see `Forest.signature`."""
+        """Hex digest of everything that affects a prediction, see `Forest.signature`."""
         return self.known_signature or self.origin.signature

@@ -1,57 +1,57 @@
-"""How a forest lies in memory: one file for each layout.
+"""Memory layouts of a forest, one file for each.
 
 takes: Forest; gives: a layout, with the arrays that compiled code reads.
 
-A layout is imported when it is first asked for. Whoever wants one for what it does asks for it here
-by its role, or by a property, and `find(name).unfit(forest)` says whether it holds a model.
+A layout is imported when it is first needed. Code that needs a layout with some property finds it
+here by its role; `find(name).unfit(forest)` returns why it cannot hold a model.
 """
 
 from .protocol import FIELD_TYPES as FIELD_TYPES
 
 PADDED = "array"
-"""Complete trees, slot by slot."""
+"""Layout of complete trees, slot by slot."""
 
 TRANSPOSED = "reorg"
-"""Complete trees side by side, for neighbouring threads of a GPU."""
+"""Layout of complete trees side by side, for neighbouring threads of a GPU."""
 
 ANY_FOREST = "sparse"
-"""Holds every model."""
+"""Layout that can hold every model."""
 
 WORD_NODES = "packed"
-"""A node is a word, and a whole tree can be fetched in advance."""
+"""Layout with a word per node; a whole tree can be prefetched."""
 
 CODED = "ranked"
-"""A node is half a word, and rows are codes."""
+"""Layout with half a word per node, for coded rows."""
 
 BANKED = "banked"
-"""Complete trees of words, and rows whose codes lie in banks of a GPU's shared memory."""
+"""Layout of complete trees of words, for rows coded into banks of a GPU's shared memory."""
 
 PERMUTED = "levels"
-"""Rows walk through several trees at once, out of registers."""
+"""Layout with which rows walk through several trees at once, in registers."""
 
 OCTETS = "octets"
-"""A row walks through 8 trees at once, in tiles of bytes."""
+"""Layout with which a row walks through 8 trees at once, in tiles of bytes."""
 
 PIECES = "pieces"
-"""A row walks through all trees at once, in lines of the cache."""
+"""Layout with which a row walks through all trees at once, in cache lines."""
 
 BIT_PLANES = "bitsliced"
-"""Rows are planes of bits."""
+"""Layout for rows as bit planes."""
 
 BY_HOPS = (PADDED, WORD_NODES, CODED, TRANSPOSED, ANY_FOREST)
-"""Layouts whose trees are walked hop by hop, and which need neither tiles nor a leaf profile."""
+"""Layouts for walks hop by hop, which need neither tiles nor a leaf profile."""
 
 TILED = (PADDED, ANY_FOREST)
-"""Those of them that hold tiles too."""
+"""Layouts of `BY_HOPS` that support tiles too."""
 
 COPIED = (PADDED, WORD_NODES, CODED, ANY_FOREST, BANKED)
-"""Those whose trees a GPU can copy into shared memory, without tiles."""
+"""Layouts whose trees a GPU can copy into shared memory, without tiles."""
 
 SIMDIZED = {BIT_PLANES: "bits", PERMUTED: "permute"}
-"""Layouts whose trees are walked by blocks of rows only, and how `simdize` calls it."""
+"""Layouts that are walked by blocks of rows only, each with its argument of `simdize`."""
 
 SIMDIZED_TREES = {OCTETS: "octets", PIECES: "pieces"}
-"""The same where several trees are walked at once."""
+"""Layouts of which several trees are walked at once, with their argument of `simdize`."""
 
 REGISTER = 64
-"""Bytes of a register of AVX-512, in which permutes look nodes up."""
+"""Bytes of an AVX-512 register, in which permutes look up nodes."""

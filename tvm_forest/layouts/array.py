@@ -55,7 +55,7 @@ from .protocol import (
 )
 
 MAX_BYTES = 1 << 30
-"""Of all records of a model; the next cache line of so large a model is a page fault away."""
+"""Most bytes of all records of a model; beyond that each cache line is a page fault away."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class TiledArrayLayout(records.TiledLayout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: trees are so deep that their complete form takes too much memory."""
+        """Return why the layout cannot hold a forest: its complete trees need too much memory."""
         record = records.TileRecord.of(narrow_thresholds(forest), links=0)
         depth, ways = forest.depths.astype(np.int64), forest.tile_size + 1
         ends = np.where(depth < 16, float(ways) ** np.minimum(depth, 16), np.inf)
@@ -88,7 +88,7 @@ class TiledArrayLayout(records.TiledLayout):
 
     @classmethod
     def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`.
@@ -118,7 +118,7 @@ class TiledArrayLayout(records.TiledLayout):
         return cls(read_specs(arrays), record, uniform), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledArrayTree:
-        """Load where the tree begins and how deep it is."""
+        """Load the tree's first record, first leaf and number of records."""
         names = ("tile_first", "leaf_first", "inner")
         first = {name: hold(name, tir.BufferLoad(buffers[name], [tree])) for name in names}
         hops = complete.load_hops(self.depth, buffers, tree, hold)
@@ -127,7 +127,7 @@ class TiledArrayLayout(records.TiledLayout):
 
 @dataclass(frozen=True)
 class TiledArrayTree(records.TileTree):
-    """A walk counts slots from the tree's first one, and leaves behind all slots.
+    """Access to a tree of tiles: nodes are slots from the tree's first; leaves follow all slots.
 
     Attributes:
         first: where the records and the leaves of the tree begin, and how many records it has.
@@ -137,27 +137,27 @@ class TiledArrayTree(records.TileTree):
     padded: ClassVar[bool] = True
 
     def slot(self, node: Expr) -> Expr:
-        """Records stand tree by tree."""
+        """Return the index of a tile's record; records are stored tree by tree."""
         return self.first["tile_first"] + node
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
-        """The child whose number the look-up table gives."""
+        """Return the child, whose number the look-up table gives."""
         return node * (self.tile_size + 1) + 1 + self.child_number(node, outcome)
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Leaves come after all slots of the tree."""
+        """Return whether a node is a leaf: leaves come after all slots of the tree."""
         return node >= self.first["inner"]
 
     def leaf_value(self, node: Expr) -> Expr:
-        """Leaf values have an array of their own."""
+        """Load the value of a leaf, from an array of its own."""
         return tir.BufferLoad(self.buffers["leaves"], [self.first["leaf_first"] + node])
 
     def leaf_id(self, node: Expr) -> Expr:
-        """Numbers of the source."""
+        """Load the leaf's number in the source model."""
         return tir.BufferLoad(self.buffers["leaf_id"], [self.first["leaf_first"] + node])
 
     def heads(self) -> list[Expr]:
-        """The records of the root and its first children."""
+        """Return loads of the records of the root and its first children."""
         return [self.word(tir.i64(node), 0) for node in range(4)]
 
 
@@ -174,14 +174,14 @@ class ArrayLayout(complete.CompleteLayout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: a tree is so deep that its complete form does not fit."""
+        """Return why the layout cannot hold a forest: a complete tree has too many slots."""
         if forest.tile_size > 1:
             return TiledArrayLayout.unfit(forest)
         return complete.find_slot_excess(forest, int(complete.count_slots(forest.depths).sum()))
 
     @classmethod
     def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`.
@@ -205,12 +205,12 @@ class ArrayLayout(complete.CompleteLayout):
         return cls.of(forest, arrays)
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> ArrayTree:
-        """Load where the tree begins and how deep it is."""
+        """Load the tree's first slot and its depth."""
         first = hold("first", tir.BufferLoad(buffers["offset"], [tree]) - 1)
         return ArrayTree(self, buffers, first, complete.load_hops(self.depth, buffers, tree, hold))
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show nodes by tree and slot."""
+        """Return the nodes' fields by tree and slot, for pictures."""
         number, code = np.ascontiguousarray(arrays["nodes"].T)
         place = show_places(arrays["offset"], len(number))
         columns = complete.show_slots(number.view(self.dtype), code, place, arrays["depth"])
@@ -219,23 +219,23 @@ class ArrayLayout(complete.CompleteLayout):
 
 @dataclass(frozen=True)
 class ArrayTree(complete.CompleteTree):
-    """The slots of a tree follow each other."""
+    """Access to a tree whose slots are adjacent."""
 
     def element(self, node: Expr) -> Expr:
-        """Slots stand one behind the other."""
+        """Return the index of a slot."""
         return self.first + node
 
     def number(self, node: Expr) -> Expr:
-        """Read the first field as a float."""
+        """Load the first field of a node, as a float."""
         bits = tir.BufferLoad(self.buffers["nodes"], [self.element(node), 0])
         return tir.reinterpret(self.layout.dtype, bits)
 
     def code(self, node: Expr) -> Expr:
-        """Load the second field."""
+        """Load the second field of a node, the feature."""
         return tir.BufferLoad(self.buffers["nodes"], [self.element(node), 1])
 
     def test_at_once(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load both fields as a vector of two."""
+        """Load both fields of a node as a vector of two."""
         place = [self.element(node), tir.Ramp(tir.i64(0), tir.i64(1), 2)]
         record = hold("record", tir.BufferLoad(self.buffers["nodes"], place)).source
         number, code = (tir.BufferLoad(record, [tir.i64(field)]) for field in range(2))
@@ -243,7 +243,7 @@ class ArrayTree(complete.CompleteTree):
         return decode_test(number, code, self.layout.any_default_left, hold)
 
     def heads(self) -> list[Expr]:
-        """Return the top five levels."""
+        """Return loads that cover the top five levels."""
         return [self.number(tir.i64(node)) for node in (1, 8, 16, 24)]
 
 

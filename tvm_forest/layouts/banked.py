@@ -1,4 +1,4 @@
-"""The banked layout: complete trees of words, for rows whose codes lie in banks of a GPU.
+"""The banked layout: complete trees of words, for rows coded into banks of shared memory.
 
 takes: Forest; gives: BankedLayout and its arrays.
 
@@ -49,17 +49,17 @@ WORD_BITS = 32
 SLOT_BYTES = WORD_BITS // 8
 
 MULTIPLE = 4
-"""Slots and leaves of a tree are filled up to a multiple of it."""
+"""The slots and leaves of a tree are padded to a multiple of this number."""
 
 
 @dataclass(frozen=True)
 class BankedTree(TreeAccess):
-    """A walk counts bytes from the tree's first slot: so it has addresses by one addition.
+    """Access to a tree; nodes are byte offsets, so an address needs one addition.
 
     Attributes:
         layout: the layout.
         buffers: its buffers by name.
-        first: where the slots and the leaves of the tree begin.
+        first: index of the tree's first slot and first leaf.
         hops: depth of the tree.
     """
 
@@ -72,7 +72,7 @@ class BankedTree(TreeAccess):
     padded: ClassVar[bool] = True
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load the node."""
+        """Load the node and return its test."""
         layout = self.layout
         word = hold("word", tir.BufferLoad(self.buffers["nodes"], [self._element(node)]))
         bits = tir.IntImm("uint32", layout.rank_bits)
@@ -81,7 +81,7 @@ class BankedTree(TreeAccess):
         return NodeTest(rank, tir.shift_right(word, bits).astype("int64"), None)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """Slot 2i on the left, 2i + 1 on the right."""
+        """Return the child: slot 2i on the left, 2i + 1 on the right."""
         return node * 2 + tir.Select(goes_left, tir.i64(0), tir.i64(SLOT_BYTES))
 
     def _element(self, node: Expr) -> Expr:
@@ -91,33 +91,33 @@ class BankedTree(TreeAccess):
         return tir.shift_left(tir.i64(1), self.hops.astype("int64"))
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Leaves come after all slots of the tree."""
+        """Return whether a node is a leaf: leaves come after all slots of the tree."""
         return node >= self._ends() * SLOT_BYTES
 
     def _leaf(self, name: str, node: Expr) -> Expr:
         return tir.BufferLoad(self.buffers[name], [self._element(node) - self._ends()])
 
     def leaf_value(self, node: Expr) -> Expr:
-        """Leaf values have an array of their own."""
+        """Load the value of a leaf, from an array of its own."""
         return self._leaf("leaf_value", node)
 
     def leaf_id(self, node: Expr) -> Expr:
-        """Numbers of the source."""
+        """Load the leaf's number in the source model."""
         return self._leaf("leaf_id", node)
 
     def heads(self) -> list[Expr]:
-        """The first nodes of the tree, 16 to a cache line."""
+        """Return loads of the first nodes of the tree, 16 to a cache line."""
         return [tir.BufferLoad(self.buffers["nodes"], [self.first + node]) for node in (0, 16)]
 
 
 @register
 @dataclass(frozen=True)
 class BankedLayout(Layout):
-    """Complete trees in level order, a word a node.
+    """Complete trees in level order, one word per node.
 
     Attributes:
         code: how rows are coded.
-        depth: of all trees if it is the same, else None.
+        depth: common depth of all trees, None if they differ.
     """
 
     name: ClassVar[str] = "banked"
@@ -128,12 +128,12 @@ class BankedLayout(Layout):
 
     @property
     def rank_bits(self) -> int:
-        """Width of the rank field."""
+        """Width of the rank field, in bits."""
         return 8 * np.dtype(self.code.dtype).itemsize
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: too many thresholds, too deep trees, or too many columns."""
+        """Return why a forest does not fit: too many thresholds, levels or columns."""
         counts, slots = forest.cuts_per_column, complete.count_slots(forest.depths).sum()
         if counts.max(initial=0) > ranks.MAX_THRESHOLDS:
             return ranks.unfit(forest)
@@ -145,7 +145,7 @@ class BankedLayout(Layout):
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`.
@@ -181,7 +181,10 @@ class BankedLayout(Layout):
         return cls(read_specs(arrays), tests.code, complete.find_uniform_depth(forest)), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> BankedTree:
-        """Find where the tree begins and how deep it is; trees of one depth are counted."""
+        """Return access to a tree.
+
+        Its offset is computed if all trees have one depth, else loaded.
+        """
         if self.depth is not None:
             size = -(-(1 << self.depth) // MULTIPLE) * MULTIPLE
             return BankedTree(self, buffers, tree * size, tir.IntImm("int32", self.depth))
@@ -190,7 +193,7 @@ class BankedLayout(Layout):
         return BankedTree(self, buffers, first, hops)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show the fields of a word under the places of their bits."""
+        """Return the fields of a word, labelled with their bits, for pictures."""
         word, at = arrays["nodes"].astype(np.int64), self.rank_bits
         columns: Any = linked.show_places(arrays["offset"], len(word))
         fields = {"place": (WORD_BITS - 1, at), "rank": (at - 1, 0)}

@@ -1,11 +1,11 @@
-"""The bit-sliced layout: no walk at all, but selections among the answers of 64 rows at once.
+"""The bit-sliced layout: trees are evaluated by selections on the answers of 64 rows at once.
 
 takes: Forest; gives: BitslicedLayout and its arrays.
 
-Rows are turned into planes before they are walked, once a block, see `planes`. A tree is complete
-down to its own depth d, and its nodes say which plane answers their test. Level by level a
-tournament finds, for all rows at once, the answer of the node that each row has reached: the
-answers of the levels above choose between left and right.
+Rows are turned into bit planes before they are walked, once per block, see `planes`. A tree is
+complete down to its own depth d, and each node holds the number of the plane with the answers to
+its test. Level by level, a tournament finds for all rows at once the answer of the node that each
+row has reached: the answers of the levels above select between left and right.
 
     slot    0 1 2 3 4 5 6          answer 0 = plane[0]
     level   0 1 1 2 2 2 2          answer 1 = answer 0 ? plane[1] : plane[2]
@@ -54,20 +54,20 @@ from .row_codes.planes import MIN_SPARE, PlaneCode, number_tests
 from .row_codes.selections import MAX_DEPTH, MAX_PLANES, has_levels, is_listed, write_selections
 
 MAX_LEAF_BITS = 16
-"""Bits of the number of a leaf."""
+"""Most bits of a leaf number."""
 
 LEAF_BITS = (6, 7, 8, 12, MAX_LEAF_BITS)
-"""Bits of the numbers of leaves that code has: those of tables of bytes, and some beyond."""
+"""Bits of leaf numbers for which code is written: those of byte tables, and some larger."""
 
 TABLE_SIZES = {"float32": (64, 128, 256), "float64": (64,)}
-"""Entries of tables of leaves that are looked up by bytes: registers of AVX-512 hold 64 each."""
+"""Entries of leaf tables that are looked up by bytes: AVX-512 registers hold 64 each."""
 
 FIRST_DEPTHS, MAX_DEPTHS = (6, 7, MAX_DEPTH), 6
-"""The deepest complete trees that code is written for, and for how many depths it is."""
+"""Greatest depths of complete trees that code is written for, and for how many depths."""
 
 LISTED, BY_LEVELS = -1, -2
-"""What stands in the place of the depth of trees that are not complete: of lists of selections, and
-of oblivious trees."""
+"""Stand for the depth of trees that are not complete: lists of selections, and
+oblivious trees."""
 
 
 @register
@@ -76,13 +76,13 @@ class BitslicedLayout(Layout):
     """Tests of complete trees, lists of selections, and tables of leaves.
 
     Attributes:
-        dtype: of leaf values.
+        dtype: dtype of leaf values.
         code: how rows become planes.
         depths: depths of complete trees, deepest first, see `list_depths`.
-        levels: slots of oblivious trees, as many as the deepest of them has levels; 0 for none.
+        levels: slots of an oblivious tree, one per level of the deepest one; 0 for none.
         lists: whether some tree may be a list of selections.
-        bits: of the number of a leaf.
-        table: entries of each tree's table, if leaves are looked up by bytes, else 0.
+        bits: bits of a leaf number.
+        table: number of entries in each tree's table if leaves are looked up by bytes, else 0.
     """
 
     name: ClassVar[str] = "bitsliced"
@@ -101,9 +101,9 @@ class BitslicedLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: too many leaves of a tree, or thresholds or categories of a feature.
+        """Return why a forest does not fit: too many leaves, thresholds or categories.
 
-        `pack` refuses too many planes, which only the selections tell.
+        `pack` also refuses too many planes, which are known only with the selections.
         """
         places = _Places.of(forest)
         if places.bits > MAX_LEAF_BITS:
@@ -114,7 +114,7 @@ class BitslicedLayout(Layout):
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`, or there are too many planes.
@@ -152,13 +152,13 @@ class BitslicedLayout(Layout):
         ), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
-        """Load where the tree begins, its depth and the rest; returns a BitTree."""
+        """Return access to a tree (BitTree): loads its first test, its depth and the rest."""
         names = ("depth", "first", "count", "leaf_at")
         loads = (hold(x, tir.BufferLoad(buffers[x], [tree])) for x in names)
         return BitTree(self, buffers, *loads)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show tests by tree and slot, and the fields of selections."""
+        """Return tests by tree and slot, and the fields of selections, for pictures."""
         depth = np.maximum(arrays["depth"], 0).astype(np.int64)
         kinds = [arrays["depth"] == kind for kind in (LISTED, BY_LEVELS)]
         size = np.select(kinds, [0, self.levels], (1 << depth) - 1)
@@ -174,10 +174,10 @@ class BitslicedLayout(Layout):
 
 
 def list_depths(deepest: int) -> tuple[int, ...]:
-    """Return the depths for which code for complete trees up to a depth is written; -1 for none.
+    """Return the depths of complete trees for which code is emitted; none if `deepest` is -1.
 
-    They are the same for many models, whose code is then the same: trees that are shallower than
-    the last one are completed down to it.
+    Many models share the same depths, and so the same code: trees that are shallower than the least
+    of these depths are completed down to it.
     """
     if deepest < 0:
         return ()
@@ -186,18 +186,18 @@ def list_depths(deepest: int) -> tuple[int, ...]:
 
 
 class _Places(NamedTuple):
-    """Where each tree lies.
+    """The place of each tree in the buffers.
 
     Attributes:
-        listed: bool (T,), whether it is a list of selections.
-        flat: bool (T,), whether it has a slot for each level.
-        depth: int64 (T,), of the tree when it is complete.
-        depths: for which there is code, see `list_depths`.
-        levels: slots of a flat tree.
-        bits: of the number of a leaf.
-        table: entries of the table of each tree, if leaves are looked up by bytes, else 0.
-        leaf_at: int64 (T,), first entry of each tree.
-        leaves: entries of all trees together.
+        listed: bool (T,), whether the tree is a list of selections.
+        flat: bool (T,), whether the tree has one slot per level.
+        depth: int64 (T,), depth of the completed tree.
+        depths: depths for which there is code, see `list_depths`.
+        levels: number of slots of a flat tree.
+        bits: bits of a leaf number.
+        table: entries in each tree's table if leaves are looked up by bytes, else 0.
+        leaf_at: int64 (T,), first leaf entry of each tree.
+        leaves: number of leaf entries of all trees.
     """
 
     listed: Array
@@ -232,13 +232,13 @@ class _Places(NamedTuple):
 
     @property
     def size(self) -> Array:
-        """Int64 (T,), tests of each tree, 0 if it is listed."""
+        """Int64 (T,), number of tests of each tree, 0 if it is listed."""
         complete = (1 << np.minimum(self.depth, MAX_LEAF_BITS)) - 1
         return np.select([self.listed, self.flat], [0, self.levels], complete)
 
     @property
     def tests(self) -> int:
-        """Tests of all trees together."""
+        """Number of tests of all trees."""
         return int(self.size.sum())
 
     @property
@@ -247,7 +247,7 @@ class _Places(NamedTuple):
         return np.cumsum(self.size) - self.size
 
     def fill(self, forest: Forest, number: Array) -> tuple[Array, Array]:
-        """Return the node of every test, and the leaf of every entry of a table, -1 for none.
+        """Return the node of every test, and the leaf of every table entry, -1 for none.
 
         Args:
             forest: the model.
@@ -271,14 +271,14 @@ class _Places(NamedTuple):
 
 @dataclass(frozen=True)
 class BitTree(NearTree):
-    """One tree; `tir_gen/walks/bits.py` gets planes of slots and leaves by number from it.
+    """Access to one tree, for `tir_gen/walks/bits.py`: planes of slots, and leaves by number.
 
     Attributes:
         layout: the layout.
         buffers: its buffers by name.
         depth: of a complete tree, int32; LISTED or BY_LEVELS for others.
         first: first element of the tree's tests or selections.
-        count: of its selections.
+        count: number of its selections.
         leaf_at: first element of its table.
     """
 
@@ -290,27 +290,27 @@ class BitTree(NearTree):
     leaf_at: Expr
 
     def plane(self, slot: int) -> Expr:
-        """The plane that answers the test of a slot, int64."""
+        """Return the number of the plane with the answers to a slot's test, int64."""
         return tir.BufferLoad(self.buffers["tests"], [self.first + slot]).astype("int64")
 
     def selection(self, step: Expr) -> Expr:
-        """One of the tree's selections, uint64."""
+        """Load one of the tree's selections, uint64."""
         return tir.BufferLoad(self.buffers["selections"], [self.first + step])
 
     def leaf_value(self, number: Expr) -> Expr:
-        """The value of a leaf."""
+        """Load the value of a leaf."""
         return tir.BufferLoad(self.buffers["leaf_value"], [self.leaf_at + number])
 
     def leaf_id(self, number: Expr) -> Expr:
-        """Its number in the source model."""
+        """Load the leaf's number in the source model."""
         return tir.BufferLoad(self.buffers["leaf_id"], [self.leaf_at + number])
 
     def heads(self) -> list[Expr]:
-        """The first tests and selections, of which the tree has one or the other."""
+        """Return loads of the first test and selection; a tree has one or the other."""
         return [self.plane(0), *([self.selection(tir.i64(0))] if self.layout.lists else [])]
 
     def leaf_bytes(self) -> Expr:
-        """The first byte of the tree's leaves, None if they are not looked up by bytes."""
+        """Load the first byte of the tree's leaf table; None if there is no byte table."""
         if not self.layout.table:
             return None
         item = np.dtype(self.layout.dtype).itemsize
@@ -318,6 +318,6 @@ class BitTree(NearTree):
 
 
 def _split_bytes(values: Array) -> Array:
-    """Return (T, B, table) as one row: byte k of every value of a tree, for k = 0, ..., B - 1."""
+    """Transpose the bytes of each tree's values: byte 0 of all of them, then byte 1, ..."""
     parts = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, -1)
     return np.ascontiguousarray(parts.transpose(0, 2, 1)).ravel()

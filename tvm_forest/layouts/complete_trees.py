@@ -1,6 +1,6 @@
-"""Trees made complete: two children for every slot above the last level of its tree.
+"""Completes trees: every slot above the last level of its tree has two children.
 
-takes: Forest; gives: what lies in each slot, and what layouts of complete trees share.
+takes: Forest; gives: the node in each slot, and what layouts of complete trees share.
 
 A leaf above the last level is padded: the slots below it test feature 0 and lead to copies of the
 leaf, so a walk takes as many steps as its tree is deep, without asking whether it is done. Slots
@@ -22,16 +22,16 @@ from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, show_node
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs
 
 MAX_SLOTS = 1 << 25
-"""Of all trees of a model."""
+"""Most slots of all trees of a model."""
 
 
 def count_slots(depth: Array) -> Array:
-    """Slots of a complete tree of each depth, int64; as if of 40 if it is deeper."""
+    """Return the slots of a complete tree of each depth, int64; depths are limited to 40."""
     return np.left_shift(2, np.minimum(depth, 40).astype(np.int64)) - 1
 
 
 def find_slot_excess(forest: Forest, slots: int) -> str | None:
-    """Return how much too many so many slots are, with the deepest tree; None if they are not."""
+    """Return the refusal of so many slots, which names the deepest tree; None if they fit."""
     if slots <= MAX_SLOTS:
         return None
     worst = int(np.argmax(forest.depths))
@@ -42,7 +42,7 @@ def find_slot_excess(forest: Forest, slots: int) -> str | None:
 
 
 def show_slots(number: Array, code: Array, place: Columns, depth: Array) -> Columns:
-    """Show slots: numbers and feature fields, (E,); tree and slot, (E,); depths of trees, (T,)."""
+    """Return columns that show slots, for pictures."""
     slot = place["slot"]
     level = np.frexp(slot + 1)[1] - 1
     inner, leaf = level < depth[place["tree"]], level == depth[place["tree"]]
@@ -59,14 +59,14 @@ def find_occupants(
     trees: Array | None = None,
     depths: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Put trees into slots, level by level, and copies of shallow leaves below them.
+    """Place trees into slots, level by level, with copies of shallow leaves below them.
 
     Args:
         forest: the model.
-        size: E, elements of the layout.
+        size: E, number of elements of the layout.
         place: tree (T, 1) and slot (S,), int64 each -> element (T, S).
-        trees: int64, the trees; None for all.
-        depths: (T,), the last level of each; None for the depth of the tree, which is the least.
+        trees: int64, numbers of the trees; None for all.
+        depths: (T,), last level of each tree, at least its depth; None for its depth.
 
     Returns:
         for each element, (E,): int64, the node that lies there, a leaf also where it pads the slots
@@ -112,13 +112,13 @@ def fill_slots(
 
 
 def find_uniform_depth(forest: Forest) -> int | None:
-    """Return the depth of all trees if it is the same."""
+    """Return the depth that all trees have; None if they differ."""
     depth = forest.depths
     return int(depth[0]) if np.all(depth == depth[0]) else None
 
 
 def load_hops(depth: int | None, buffers: Buffers, tree: Expr, hold: Hold) -> Expr:
-    """Return how deep a tree is, int32: the depth of all trees, or the value in buffer `depth`."""
+    """Return the depth of a tree, int32: the common depth, or a load from buffer `depth`."""
     if depth is not None:
         return tir.IntImm("int32", depth)
     return hold("hops", tir.BufferLoad(buffers["depth"], [tree]))
@@ -126,7 +126,7 @@ def load_hops(depth: int | None, buffers: Buffers, tree: Expr, hold: Hold) -> Ex
 
 @dataclass(frozen=True)
 class CompleteTree(TreeAccess):
-    """A complete tree; a walk counts slots from 1, so that the children of i are 2i and 2i + 1.
+    """Access to a complete tree; nodes are slots from 1, so the children of i are 2i and 2i + 1.
 
     Attributes:
         layout: the layout.
@@ -143,11 +143,11 @@ class CompleteTree(TreeAccess):
     padded: ClassVar[bool] = True
 
     def element(self, node: Expr) -> Expr:
-        """Return which element a slot is."""
+        """Return the index of a slot in the buffers."""
         raise NotImplementedError
 
     def number(self, node: Expr) -> Expr:
-        """Load the threshold of an inner node, the value of a leaf."""
+        """Load the threshold of an inner node, or the value of a leaf."""
         raise NotImplementedError
 
     def code(self, node: Expr) -> Expr:
@@ -155,24 +155,24 @@ class CompleteTree(TreeAccess):
         raise NotImplementedError
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load threshold and feature."""
+        """Load the threshold and feature of a node."""
         any_left = self.layout.any_default_left
         return decode_test(self.number(node), self.code(node), any_left, hold)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """2i on the left, 2i + 1 on the right."""
+        """Return the child: 2i on the left, 2i + 1 on the right."""
         return node * 2 + tir.Not(goes_left).astype("int64")
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Leaves lie in the last level."""
+        """Return whether a node is a leaf, that is, in the last level."""
         return node >= tir.shift_left(tir.i64(1), self.hops.astype("int64"))
 
     def leaf_value(self, node: Expr) -> Expr:
-        """Leaf values lie in the threshold field."""
+        """Load the leaf value, from the threshold field."""
         return self.number(node)
 
     def leaf_id(self, node: Expr) -> Expr:
-        """Numbers of the source."""
+        """Load the leaf's number in the source model."""
         return tir.BufferLoad(self.buffers["leaf_id"], [self.element(node)])
 
 
@@ -182,8 +182,8 @@ class CompleteLayout(Layout):
 
     Attributes:
         trees: T.
-        dtype: of thresholds and leaf values.
-        depth: of all trees if it is the same, else None.
+        dtype: dtype of thresholds and leaf values.
+        depth: common depth of all trees, None if they differ.
         any_default_left: whether some node sends a missing value to the left.
     """
 
@@ -194,7 +194,7 @@ class CompleteLayout(Layout):
 
     @classmethod
     def of(cls, forest: Forest, arrays: dict[str, Array]) -> tuple[Any, dict[str, Array]]:
-        """Return the layout of a forest that was laid out, and its arrays."""
+        """Return the layout of a forest whose arrays are packed, and the arrays."""
         depth, any_left = find_uniform_depth(forest), any_default_left(forest)
         dtype = str(forest.threshold.dtype)
         return cls(read_specs(arrays), forest.n_trees, dtype, depth, any_left), arrays

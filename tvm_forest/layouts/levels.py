@@ -1,4 +1,4 @@
-"""The layout of levels: tables of bytes, which registers hold, for 16 rows in 4 trees at once.
+"""The layout of levels: byte tables held in registers, for 16 rows in 4 trees at once.
 
 takes: Forest; gives: LevelsLayout and its arrays.
 
@@ -33,7 +33,7 @@ from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs
 from .row_codes.ranks import RankCode, rank_tests
 
 MAX_INNER = 2 * REGISTER
-"""Inner nodes of one level of a tree: their children are counted by a byte."""
+"""Most inner nodes on one level of a tree, since a byte numbers their children."""
 
 MAX_BYTE = 256
 """Number of values of a byte: the most columns of coded rows, and the most leaves of a tree."""
@@ -42,13 +42,13 @@ ROWS, TREES = 16, 4
 """Rows and trees of a vector of 64 bytes."""
 
 COLUMNS = 8
-"""Columns of 16 rows that fill two registers."""
+"""Number of columns of 16 rows that fill two registers."""
 
 NODE_FIELDS = ("rank", "column", "left", "right")
-"""Fields of a node. Each has a buffer: how many nodes there are is not in the code."""
+"""Fields of a node; each has a buffer, so that code does not depend on the number of nodes."""
 
 TABLE_SIZES = (64, 128, 256)
-"""Leaves of a tree that are looked up among floats in registers: four of them hold 64."""
+"""Leaf counts of trees whose leaves are looked up in registers: four of them hold 64 floats."""
 
 
 @register
@@ -57,10 +57,10 @@ class LevelsLayout(Layout):
     """Bytes of all inner nodes, level by level and tree by tree, and tables of leaves.
 
     Attributes:
-        dtype: of leaf values.
+        dtype: dtype of leaf values.
         code: how rows are coded.
         wide: whether some level has more than 64 inner nodes.
-        table: leaves that are looked up in registers, 0 if they are not.
+        table: number of leaves that are looked up in registers, 0 for none.
     """
 
     name: ClassVar[str] = "levels"
@@ -78,7 +78,7 @@ class LevelsLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: what bytes cannot count, or memberships, which lanes do not look up."""
+        """Return why a forest does not fit: counts beyond a byte, or membership columns."""
         if forest.derived:
             return "memberships in sets of categories"
         cuts = forest.cuts_per_column
@@ -92,7 +92,7 @@ class LevelsLayout(Layout):
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`.
@@ -129,14 +129,14 @@ class LevelsLayout(Layout):
         ), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
-        """Load where the tree begins and how deep it is; returns a LevelTree."""
+        """Return access to a tree (LevelTree): loads its first level and leaf, and its depth."""
         names = ("depth", "first_level", "first_leaf")
         return LevelTree(
             self, buffers, *(hold(x, tir.BufferLoad(buffers[x], [tree])) for x in names)
         )
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show the fields of levels and of nodes, without those behind the last one."""
+        """Return the fields of levels and nodes, without the padding, for pictures."""
         words = arrays["levels"].astype(np.int64)[: int(arrays["depth"].sum())]
         count = int((words >> 32 & 255).sum()) + len(arrays["depth"])
         nodes = {
@@ -153,12 +153,12 @@ class LevelsLayout(Layout):
 
 
 def _name_field(field: int) -> str:
-    """Return the name of the buffer of a field."""
+    """Return the name of a field's buffer."""
     return f"node_{NODE_FIELDS[field]}"
 
 
 def _pad_fields(fields: list[Array]) -> list[Array]:
-    """Put zeros behind the nodes, for lanes that have arrived."""
+    """Pad node fields with zeros, for lanes that have arrived and go on."""
     return [np.pad(field, (0, MAX_BYTE)).astype(np.uint8) for field in fields]
 
 
@@ -201,7 +201,7 @@ def _group_nodes(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]
 
 @dataclass(frozen=True)
 class LevelTree(NearTree):
-    """One tree; `tir_gen/walks/permutes.py` gets words of levels and leaves from it.
+    """Access to one tree, for `tir_gen/walks/permutes.py`: words of levels, and leaves.
 
     Attributes:
         layout: the layout.
@@ -218,21 +218,21 @@ class LevelTree(NearTree):
     first_leaf: Expr
 
     def level(self, hop: Expr) -> Expr:
-        """The word of a level, uint64; behind the last one, of another tree or 0."""
+        """Load the word of a level, uint64; past the last level it is meaningless."""
         return tir.BufferLoad(self.buffers["levels"], [self.first_level + hop])
 
     def byte(self, field: int, node: Expr) -> Expr:
-        """A field of a node that is counted from the first one of all trees."""
+        """Load a field of a node; nodes are counted over all trees."""
         return tir.BufferLoad(self.buffers[_name_field(field)], [node])
 
     def leaf_value(self, number: Expr) -> Expr:
-        """The value of a leaf."""
+        """Load the value of a leaf."""
         return tir.BufferLoad(self.buffers["leaf_value"], [self.first_leaf + number])
 
     def leaf_id(self, number: Expr) -> Expr:
-        """Its number in the source model."""
+        """Load the leaf's number in the source model."""
         return tir.BufferLoad(self.buffers["leaf_id"], [self.first_leaf + number])
 
     def heads(self) -> list[Expr]:
-        """The first levels."""
+        """Return a load of the first level."""
         return [self.level(tir.i64(0))]

@@ -1,11 +1,11 @@
-"""What layouts of single nodes share: fields of a node, and trees of linked nodes.
+"""Shared code of layouts of single nodes: fields of a node, and trees of linked nodes.
 
-takes: Forest; gives: codes of features, links to children, and what decodes them.
+takes: Forest; gives: feature codes, links to children, and expressions that decode them.
 
-A link is 2 * child + is inner. The child of an inner node is its left one, beside which the right
-one stands; a leaf is its own child. So the next node is (link + goes right) >> 1 for both: node 5
-with the children 8 and 9 has the link 17, and 17 >> 1 = 8, 18 >> 1 = 9; leaf 6 has the link 12, and
-12 >> 1 = 13 >> 1 = 6.
+A link is 2 * child + is inner. The child of an inner node is its left one; the right one follows
+it. A leaf is its own child. So the next node is (link + goes right) >> 1 for both: node 5 with the
+children 8 and 9 has the link 17, and 17 >> 1 = 8, 18 >> 1 = 9; leaf 6 has the link 12, and 12 >> 1
+= 13 >> 1 = 6.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def link_nodes(forest: Forest, place: Array) -> Array:
     """Return the link of every node, int64 (N,); its child is a number within the tree.
 
     Args:
-        place: number of each node, int64 (N,), the right child behind the left one; that of the
-            root of a tree is `tree_offset`.
+        place: number of each node, int64 (N,), with the right child after the left one; the root of
+            a tree has number `tree_offset`.
     """
     base = forest.tree_offset[forest.node_tree]
     left = np.where(forest.is_leaf, np.arange(forest.n_nodes), base + forest.left)
@@ -45,20 +45,20 @@ def link_nodes(forest: Forest, place: Array) -> Array:
 
 
 def count_link_bits(forest: Forest) -> int:
-    """Return the bits of the largest link, that of the last node of the largest tree, a leaf."""
+    """Return the bits of the largest link: that of the largest tree's last node, a leaf."""
     return (2 * int(np.diff(forest.tree_offset).max()) - 2).bit_length()
 
 
 def find_link_excess(
     forest: Forest, number_nodes: Callable[[Forest], tuple[Array, Array]], bits: int, rest: str
 ) -> str | None:
-    """Return which node is the first whose link does not fit, None if all do.
+    """Return a refusal that names the first node whose link does not fit, None if all do.
 
     Args:
         forest: the model.
-        number_nodes: gives the order of nodes, and the place of each, see `link_nodes`.
-        bits: of a link; none if negative.
-        rest: what leaves only so many bits.
+        number_nodes: returns the order of nodes, and the place of each, see `link_nodes`.
+        bits: bits available for a link; none if negative.
+        rest: the fields that use the other bits, for the message.
     """
     bits = max(0, bits)
     if count_link_bits(forest) <= bits:
@@ -73,18 +73,18 @@ def find_link_excess(
 
 
 def follow(link: Expr, goes_left: Expr) -> Expr:
-    """Return the next node, int64."""
+    """Return the next node after a test, int64."""
     return tir.shift_right(link + tir.Not(goes_left).astype("int64"), tir.i64(1))
 
 
 def show_places(offset: Array, elements: int) -> Columns:
-    """Show where each element stands, given the first one of each tree."""
+    """Return tree and slot of each element, given the first element of each tree."""
     tree = np.repeat(np.arange(len(offset)), np.diff(offset, append=elements))
     return {"tree": tree, "slot": np.arange(elements) - offset[tree]}
 
 
 def show_bits(words: Array, fields: dict[str, tuple[int, int]]) -> Columns:
-    """Show fields of words under their names, each with the place of its last and its first bit."""
+    """Return bit fields of words, named with their last and first bit, for pictures."""
     columns = Columns()
     for name, (last, first) in fields.items():
         bits = f"{last}-{first}" if last > first else f"{first}"
@@ -93,7 +93,7 @@ def show_bits(words: Array, fields: dict[str, tuple[int, int]]) -> Columns:
 
 
 def show_nodes(number: Array, code: Array, inner: Array, leaf: Array) -> Columns:
-    """Show nodes: numbers, feature fields, and which slots are inner nodes or leaves, (E,) each."""
+    """Return columns that show nodes, for pictures."""
     left = np.where(code & DEFAULT_LEFT, "left", "right")
     return {
         "threshold": np.ma.array(number, mask=~inner),
@@ -104,7 +104,7 @@ def show_nodes(number: Array, code: Array, inner: Array, leaf: Array) -> Columns
 
 
 def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> NodeTest:
-    """Take a feature field apart that holds the feature and DEFAULT_LEFT."""
+    """Split a feature field into the feature and the flag DEFAULT_LEFT."""
     if not any_left:
         return NodeTest(threshold, code.astype("int64"), None)
     code = hold("code", code)
@@ -114,14 +114,14 @@ def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> Node
 
 @dataclass(frozen=True)
 class LinkedTree(TreeAccess):
-    """A tree of linked nodes; a walk counts slots from its first one.
+    """Access to a tree of linked nodes; nodes are slots from the tree's first.
 
     Attributes:
         layout: the layout.
-        buffers: `offset`, `depth` and `nodes`, and what the layout adds.
+        buffers: `offset`, `depth` and `nodes`, and further ones of the layout.
         first: slot of the root among all trees.
         hops: depth of the tree.
-        tree: its number.
+        tree: number of the tree.
     """
 
     layout: Any
@@ -133,30 +133,30 @@ class LinkedTree(TreeAccess):
     stays: ClassVar[bool] = True
 
     def load(self, name: str, node: Expr, *field: int) -> Expr:
-        """Load an element of a buffer that is numbered by nodes."""
+        """Load an element of a buffer that is indexed by nodes."""
         return tir.BufferLoad(self.buffers[name], [self.first + node, *field])
 
     def leaf_id(self, node: Expr) -> Expr:
-        """Numbers of the source."""
+        """Load the leaf's number in the source model."""
         return self.load("leaf_id", node)
 
 
 @dataclass(frozen=True)
 class LinkedLayout(Layout):
-    """All nodes of all trees, one after the other, linked."""
+    """Base class of layouts with all nodes of all trees, one tree after the other, linked."""
 
     copied: ClassVar[Mapping[str, str]] = {"nodes": "offset"}
     access: ClassVar[type[LinkedTree]]
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> LinkedTree:
-        """Load where the tree begins and how deep it is."""
+        """Load the tree's first slot and its depth."""
         first = hold("first", tir.BufferLoad(buffers["offset"], [tree]))
         hops = hold("hops", tir.BufferLoad(buffers["depth"], [tree]))
         return self.access(self, buffers, first, hops, tree)
 
 
 def make_linked_arrays(forest: Forest, nodes: Array) -> dict[str, Array]:
-    """Return what all layouts of linked nodes begin with: offsets, depths and nodes."""
+    """Return the arrays that all layouts of linked nodes have: offsets, depths and nodes."""
     offset = forest.tree_offset[:-1].astype(np.int64)
     return {"offset": offset, "depth": forest.depths.astype(np.int32), "nodes": nodes}
 

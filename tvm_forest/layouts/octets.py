@@ -8,20 +8,20 @@ A tile is a complete tree of 3 levels. Its 7 tests are bytes in level order, col
     columns          0    ranks       0
 
 So the tiles that one row has reached in 8 trees fill a register of columns and one of ranks: one
-instruction picks the codes of the row, one compares, and the 8 bits that a tree gets lead to its
-next tile. The first tiles of 8 trees lie so side by side in `roots`. Behind a tile of the last tier
-are the 8 leaves below it, in one cache line:
+instruction picks the codes of the row, one compares, and the 8 bits of a tree select its next tile.
+The first tiles of 8 trees are side by side in `roots`. After a tile of the last tier, in the same
+cache line, are the 8 leaves below it:
 
     words of a leaf     0 ... 3 (1)    8 ... 15
     `ends`              tile           leaves
 
-A tree of up to 3 levels has leaves only there. Tiles of a tier between are in `tiles`, tree by
-tree. A code goes to the right if it is not below the rank, whatever the model compares with.
+A tree of up to 3 levels has only the leaves there. Tiles of the tiers between are in `tiles`, tree
+by tree. A code goes right if it is at least the rank, whatever comparison the model uses.
 
-Trees are completed as deep as the deepest one: tests below a leaf have rank 0, which leads to the
-right, and lead to copies of the leaf. So have levels above the root, for code is for trees of 3, 6
-or 8 levels, see `DEPTHS`: what is left of these no row goes to, and no cache needs to hold. Groups
-are those of a class; the last one of each is filled up with such tests.
+Trees are completed to the depth of the deepest one: tests below a leaf have rank 0, which leads
+right, to copies of the leaf. Code exists for trees of 3, 6 or 8 levels, see `DEPTHS`, so shallower
+trees get levels above the root; no row reaches their unused parts, which therefore need no cache.
+Octets hold trees of one class; the last one of each class is filled up with such tests.
 Walks are in `tir_gen/walks/octets.py`.
 """
 
@@ -42,28 +42,28 @@ from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs
 from .row_codes.ranks import RankCode, rank_tests
 
 TREES = 8
-"""Trees of an octet."""
+"""Number of trees in an octet."""
 
 TILE_LEVELS, TILE_BYTES = 3, 16
 """Levels of a tile, and bytes of its columns and ranks."""
 
 END_WORDS = 16
-"""Words of a leaf's size in an end: the lower half holds a tile, the upper one leaves."""
+"""Words (of a leaf's size) in an end: the lower half holds a tile, the upper half leaves."""
 
 MAX_DEPTH, MAX_COLUMNS, MAX_CUTS = 8, 2 * REGISTER, 255
-"""A byte counts leaves of a tree, two registers hold the codes of a row, a byte holds a code."""
+"""Limits: a byte numbers a tree's leaves, two registers hold a row's codes, a byte holds one."""
 
 DEPTHS = (3, 6, MAX_DEPTH)
-"""Levels of trees that code is for: those of two and of three tiles in a row, which take as long
-whether all levels are there or not."""
+"""Depths of trees that code is written for: two or three tiles in a row take as long
+whether all their levels are used or not."""
 
 WAITING = 2
-"""Octets that wait at each tier. So walks look at some octets behind the last one of a loop, whose
-tiles, or zeros behind those of all trees, must be there."""
+"""Octets in flight at each tier. So walks read some octets past the last one of a loop; those
+tiles, or zeros after those of all trees, must exist."""
 
 
 def first_levels(depth: int) -> int:
-    """Return the levels of the first tile of trees of some depth: 1, 2 or 3."""
+    """Return the number of levels in the first tile of trees of some depth: 1, 2 or 3."""
     return (depth - 1) % TILE_LEVELS + 1
 
 
@@ -73,10 +73,10 @@ class OctetsLayout(Layout):
     """Tiles of bytes, and leaves of complete trees.
 
     Attributes:
-        dtype: of leaf values.
+        dtype: dtype of leaf values.
         code: how rows are coded.
-        depth: of all trees once they are complete, one of `DEPTHS`.
-        classes: C, trees of a round.
+        depth: depth of all trees after completion, one of `DEPTHS`.
+        classes: C, number of trees in a round.
     """
 
     name: ClassVar[str] = "octets"
@@ -89,7 +89,7 @@ class OctetsLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: what bytes cannot count, or memberships, which are not looked up."""
+        """Return why a forest does not fit: counts beyond a byte, or membership columns."""
         if forest.derived:
             return "memberships in sets of categories"
         cuts, depth = forest.cuts_per_column, int(forest.depths.max(initial=0))
@@ -103,7 +103,7 @@ class OctetsLayout(Layout):
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`.
@@ -143,31 +143,31 @@ class OctetsLayout(Layout):
 
     @property
     def tiers(self) -> int:
-        """Tiles on the way to a leaf."""
+        """Number of tiles on the way to a leaf."""
         return len(self.tile_counts)
 
     @property
     def tile_counts(self) -> list[int]:
-        """Tiles of a tree, tier by tier: 1, 8."""
+        """Number of tiles of a tree in each tier: 1, 8."""
         first = first_levels(self.depth)
         return [1, *(1 << level for level in range(first, self.depth, TILE_LEVELS))]
 
     @property
     def counts_words(self) -> bool:
-        """Whether walks give 16 times the end and the leaf below, and not 8 times the end.
+        """Whether walks return 16 times the end plus the leaf, rather than 8 times.
 
         A byte holds the number of a word of up to 8 ends.
         """
         return self.tile_counts[-1] * END_WORDS <= 1 << TREES
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
-        """Return access to the octet whose first tree is given; an Octet."""
+        """Return access to the octet (Octet) whose first tree is given."""
         classes = tir.i64(self.classes)
         octet = tir.floordiv(tree, TREES * classes) * classes + tir.floormod(tree, classes)
         return Octet(self, buffers, hold("octet", octet))
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show the columns and ranks of tiles, and leaves."""
+        """Return the columns and ranks of tiles, and the leaves, for pictures."""
         roots, kept = arrays["roots"], slice(0, (1 << TILE_LEVELS) - 1)
         halves = roots.reshape(-1, 2, TREES, TREES).swapaxes(1, 2).reshape(-1, 2, TREES)
         shown = {"roots": {"columns": halves[:, 0, kept], "ranks": halves[:, 1, kept]}}
@@ -182,15 +182,15 @@ class OctetsLayout(Layout):
 
 
 def _round_depth(depth: int) -> int:
-    """Return for how many levels the code is that walks through trees of a depth."""
+    """Return the number of levels in the code that walks trees of this depth."""
     return next((x for x in DEPTHS if x >= depth), MAX_DEPTH)
 
 
 def _fill_levels(forest: Forest, trees: Array, own: int, depth: int) -> list[Array]:
     """Return the node in each place of each level, (T, 2**level) int64; -1 in trees of number -1.
 
-    Below a leaf there are copies of it. The `own` levels of trees are the last ones; above them
-    there is the root to the right, and -1.
+    Below a leaf there are copies of it. The `own` levels of trees are the last ones; above them,
+    the root is the rightmost node, and the others are -1.
     """
     root = np.where(trees < 0, -1, forest.tree_offset[trees])[:, None].astype(np.int64)
     levels = [np.full((len(trees), 1 << level), -1) for level in range(depth - own + 1)]
@@ -203,10 +203,10 @@ def _fill_levels(forest: Forest, trees: Array, own: int, depth: int) -> list[Arr
 
 
 def _join_tiles(levels: list[Array]) -> Array:
-    """Join levels, the last 3 of a tile, to tiles, (T, tiles, 8); places of no level hold -1.
+    """Join groups of up to 3 levels into tiles, (T, tiles, 8); unused places hold -1.
 
-    Where there are fewer than 3, the tests of the others all lead to the right: the levels fill the
-    right end of the tile.
+    In a tile of fewer than 3 levels, the missing tests all lead right: the levels take the right
+    end of the tile.
     """
     trees, tiles = levels[0].shape
     joined = np.full((trees, tiles, 1 << TILE_LEVELS), -1)
@@ -217,13 +217,13 @@ def _join_tiles(levels: list[Array]) -> Array:
 
 
 def _pad(fields: Array, ahead: int) -> Array:
-    """Return columns and ranks (2, n, k) beside each other, and some zeros for octets ahead."""
+    """Interleave columns and ranks (2, n, k), and append zeros for octets in flight."""
     rows = fields.swapaxes(0, 1).reshape(fields.shape[1], -1)
     return np.pad(rows, ((0, ahead), (0, 0)))
 
 
 def _join_ends(tiles: Array, values: Array, ahead: int) -> Array:
-    """Return last tiles (2, T, tiles, 8) and the leaves below each, 16 words."""
+    """Join the last tiles (2, T, tiles, 8) with the leaves below each, 16 words."""
     count = tiles.shape[2]
     words = np.zeros((tiles.shape[1] * count + ahead * TREES * count, END_WORDS), values.dtype)
     words.view(np.uint8)[: tiles[0, ..., 0].size, :TILE_BYTES] = _pad(
@@ -236,7 +236,7 @@ def _join_ends(tiles: Array, values: Array, ahead: int) -> Array:
 
 @dataclass(frozen=True)
 class Octet(NearTree):
-    """Eight trees of a class; `tir_gen/walks/octets.py` gets addresses and leaves from it.
+    """Access to eight trees of a class, for `tir_gen/walks/octets.py`.
 
     Attributes:
         layout: the layout.
@@ -249,25 +249,25 @@ class Octet(NearTree):
     octet: Expr
 
     def tile(self, tier: int) -> Expr:
-        """The first byte of the tiles of a tier."""
+        """Load the first byte of the tiles of a tier."""
         name = "roots" if not tier else "tiles" if tier < self.layout.tiers - 1 else "ends"
         tiles = TREES * self.layout.tile_counts[tier] if tier else 1
         return tir.BufferLoad(self.buffers[name], [self.octet * tiles, tir.i64(0)])
 
     def leaf_value(self, tree: int, number: Expr) -> Expr:
-        """The value of a leaf of one of the trees, by what the walk calls it."""
+        """Load the value of a leaf of one of the trees, by the number that the walk returns."""
         place = number if self.layout.counts_words else number + (number & 0xF8)
         first = (self.octet * TREES + tree) * self.layout.tile_counts[-1]
         word = tir.BufferLoad(self.buffers["ends"], [first, place + TREES])
         return tir.reinterpret(self.layout.dtype, word)
 
     def leaf_id(self, tree: int, number: Expr) -> Expr:
-        """Its number in the source model."""
+        """Load the leaf's number in the source model."""
         if self.layout.counts_words:
             number = tir.shift_right(number, tir.i64(1)) & 0xF8 | number & 7
         place = (self.octet * TREES + tree) * (1 << self.layout.depth) + number
         return tir.BufferLoad(self.buffers["leaf_id"], [place])
 
     def heads(self) -> list[Expr]:
-        """The first tiles of all trees."""
+        """Return a load of the first tiles of all trees."""
         return [self.tile(0)]

@@ -5,19 +5,19 @@ takes: Forest; gives: PackedLayout and its arrays.
     bits 63 ... 32                 31 ... i + 1   i       l              ... 0
     float32 threshold or value     left child     inner   default left   feature
 
-One load brings all that a hop asks for. Child and inner flag together are the link of the sparse
-layout: the next node is (link + goes right) >> 1.
+One load brings all fields that a hop needs. Child and inner flag together are the link of the
+sparse layout: the next node is (link + goes right) >> 1.
 
-Models of float64 that compare rows of float32, such as those of scikit-learn, have their thresholds
-rounded to float32 without another decision (`round_thresholds`). Their leaves hold the number of
-the value, counted over all trees, in a table of its own.
+Models of float64 that compare float32 rows, such as scikit-learn's, have their thresholds rounded
+to float32, which changes no decision (`round_thresholds`). Their leaves hold the index of the value
+in a table of all trees.
 
-Trees that the first-level cache does not hold lie depth first, the larger side first, so that a
-walk of many hops touches about half as many cache lines as level by level.
+Trees that exceed the first-level cache are stored depth first, the larger side first: a walk of
+many hops then touches about half as many cache lines as in level order.
 
-The flag for default directions is there only if some node of the model needs it. Features have 8
-bits, or as many as they need: x86 takes a byte out of a word in one instruction. Children have the
-rest.
+The flag for default directions exists only if some node of the model needs it. Features have 8
+bits, or as many as they need: x86 extracts a byte from a word in one instruction. Children have the
+remaining bits.
 
 The idea of one word a node is that of the Forest Inference Library of RAPIDS; the fields are ours.
 """
@@ -53,19 +53,19 @@ NUMBER_AT = 32
 """First bit of the number in a word; the fields below it have as many bits."""
 
 WORDS_IN_LINE = 8
-"""Words, or values of leaves, of a cache line of 64 bytes."""
+"""Words, or leaf values, in a cache line of 64 bytes."""
 
 MAX_NEAR_NODES = 4096
-"""Nodes of a tree on average, up to which trees lie level by level: 32 KiB."""
+"""Most nodes of an average tree for which trees are stored level by level: 32 KiB."""
 
 
 class PackedNodeBits(NamedTuple):
-    """Bits that the fields of a node need.
+    """Number of bits that each field of a node needs.
 
     Attributes:
-        feature: of a feature, at least 8.
-        default_left: of the flag for missing values, 0 if no node of the model needs it.
-        link: of the largest link, the flag of inner nodes included.
+        feature: bits of a feature, at least 8.
+        default_left: bits of the flag for missing values, 0 if no node of the model needs it.
+        link: bits of the largest link, the flag of inner nodes included.
     """
 
     feature: int
@@ -75,7 +75,7 @@ class PackedNodeBits(NamedTuple):
 
 @dataclass(frozen=True)
 class PackedTree(linked.LinkedTree):
-    """A walk counts slots from the tree's first one. LLVM makes one of all loads of a node."""
+    """Access to a tree; nodes are slots. LLVM merges all loads of a node into one."""
 
     layout: PackedLayout
 
@@ -83,23 +83,23 @@ class PackedTree(linked.LinkedTree):
         return self.load("nodes", node)
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load the node; a leaf tests feature 0."""
+        """Load the node and return its test; a leaf tests feature 0."""
         word, bits = hold("word", self._word(node)), self.layout.feature_bits
         left = (word & tir.i64(1 << bits)) > 0 if self.layout.any_default_left else None
         return NodeTest(_decode_number(word), word & _make_mask(bits), left)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """The left child, or the slot behind it; a leaf itself."""
+        """Return the left child, or the slot after it; a leaf is its own child."""
         below = self.layout.inner_bit
         link = tir.shift_right(self._word(node), tir.i64(below))
         return linked.follow(link & _make_mask(NUMBER_AT - below), goes_left)
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Ask for the flag."""
+        """Return whether a node is a leaf: its flag for inner nodes is not set."""
         return tir.EQ(self._word(node) & tir.i64(1 << self.layout.inner_bit), tir.i64(0))
 
     def leaf_value(self, node: Expr) -> Expr:
-        """Leaf values lie in the number field, or in the table at that place."""
+        """Load a leaf value, from the number field or from the table at that index."""
         if not self.layout.has_table:
             return _decode_number(self._word(node))
         return self._entry(tir.shift_right(self._word(node), tir.i64(NUMBER_AT)))
@@ -108,9 +108,10 @@ class PackedTree(linked.LinkedTree):
         return tir.BufferLoad(self.buffers["leaf_value"], [place])
 
     def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
-        """Nodes, and values of leaves: before this tree there are (first + tree) / 2 of them.
+        """Return loads of the cache lines of a tree's nodes and leaf values.
 
-        A function that gives the numbers of leaves reads no values.
+        Before this tree there are (first + tree) / 2 leaf values. Functions for leaf numbers read
+        none.
         """
         nodes = self.layout.largest
         lines = [(nodes // WORDS_IN_LINE + 1, lambda line: self._word(line * WORDS_IN_LINE))]
@@ -121,21 +122,21 @@ class PackedTree(linked.LinkedTree):
         return lines
 
     def heads(self) -> list[Expr]:
-        """The first nodes of the tree, 8 to a cache line."""
+        """Return loads of the first nodes of the tree, 8 to a cache line."""
         return [self._word(tir.i64(node)) for node in (0, 8, 16, 24)]
 
 
 @register
 @dataclass(frozen=True)
 class PackedLayout(linked.LinkedLayout):
-    """All nodes of all trees, one after the other, a word each.
+    """All nodes of all trees, one tree after the other, one word each.
 
     Attributes:
         feature_bits: width of the feature field.
         any_default_left: whether some node sends a missing value to the left.
         has_table: whether leaf values lie in a table, and not in the nodes.
-        largest: nodes of the largest tree, or up to a quarter more: three bits with zeros behind,
-            which models that are alike have in common.
+        largest: nodes of the largest tree, rounded up to three significant bits (at most a quarter
+            more), so that similar models share code.
     """
 
     name: ClassVar[str] = "packed"
@@ -149,12 +150,12 @@ class PackedLayout(linked.LinkedLayout):
 
     @property
     def inner_bit(self) -> int:
-        """Place of the flag of inner nodes; the child begins above it."""
+        """Bit of the flag for inner nodes; the child begins above it."""
         return self.feature_bits + int(self.any_default_left)
 
     @staticmethod
     def node_bits(forest: Forest) -> PackedNodeBits:
-        """Count the bits that the fields below the number need; they have `NUMBER_AT`."""
+        """Return the bits that the fields below the number need; `NUMBER_AT` are available."""
         feature, flag = (
             max(8, (forest.n_features - 1).bit_length()),
             linked.any_default_left(forest),
@@ -163,7 +164,7 @@ class PackedLayout(linked.LinkedLayout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: rows are float64, or a child does not fit."""
+        """Return why a forest does not fit: rows are float64, or a child number is too large."""
         if _is_wide(forest) and forest.row_dtype != "float32":
             return (
                 f"thresholds are {forest.threshold.dtype} and rows {forest.row_dtype}, but a word "
@@ -175,7 +176,7 @@ class PackedLayout(linked.LinkedLayout):
 
     @classmethod
     def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`; the children do not fit beside features of the type.
@@ -206,7 +207,7 @@ class PackedLayout(linked.LinkedLayout):
         return cls(read_specs(arrays), *facts), arrays
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show the fields of a word under the places of their bits."""
+        """Return the fields of a word, labelled with their bits, for pictures."""
         word, at, flag = arrays["nodes"], self.feature_bits, self.inner_bit
         columns = linked.show_places(arrays["offset"], len(word))
         columns["number 63-32"] = (word >> NUMBER_AT).astype(np.int32).view(np.float32)
@@ -217,12 +218,12 @@ class PackedLayout(linked.LinkedLayout):
 
 
 def _is_wide(forest: Forest) -> bool:
-    """Whether leaf values are too wide for a node, so that they lie in a table."""
+    """Return whether leaf values are too wide for a node, so that a table holds them."""
     return bool(forest.threshold.dtype != np.float32)
 
 
 def _number_nodes(forest: Forest) -> tuple[Array, Array]:
-    """Number the nodes level by level, or depth first where trees are large."""
+    """Number nodes level by level, or depth first if trees are large."""
     is_near = forest.n_nodes <= MAX_NEAR_NODES * forest.n_trees
     return order_by_level(forest) if is_near else order_depth_first(forest)
 

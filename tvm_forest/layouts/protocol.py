@@ -2,14 +2,14 @@
 
 takes: Forest; gives: a Layout (how to emit a walk) and arrays (what the walk reads).
 
-A layout is one file of this folder, or one outside the package, that calls `register`;
-`docs/new_layout.md` writes one. Canonical functions take their parameters from its buffers, and the
-pass that lowers walks asks a `TreeAccess` for expressions. Expressions are asked for after
-scheduling, so a layout sees the buffers that the schedule left in the walk operator's arguments, be
-they the originals or cached copies.
+A layout is one file of this folder, or outside the package, that calls `register`;
+`docs/new_layout.md` writes one. Its buffers become the parameters of canonical functions, and the
+pass that lowers walks gets expressions from its `TreeAccess`. These are created after scheduling,
+so a layout sees the buffers that the schedule left in the walk operator's arguments, be they the
+originals or cached copies.
 
-Layouts derive from `Layout`, which tells the buffers of values and of leaf numbers apart, and
-refuses, for all of them in one place, the forests that they do not hold.
+Layouts derive from `Layout`, which separates the buffers of values from those of leaf numbers, and
+refuses unsuitable forests in one place for all of them.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ Buffers = Mapping[str, "tirx.Var"]
 Hold = Callable[[str, Expr], Expr]
 """Stores a value in a new cell and returns the load of it.
 
-An expression is written out wherever it is used, and TVM simplifies `Not(a < b)` to `b <= a`, wrong
-for NaN. So hold what is used twice, and comparisons of floats that may be negated.
+An expression is emitted wherever it is used, and TVM simplifies `Not(a < b)` to `b <= a`, wrong for
+NaN. So hold expressions that are used twice, and float comparisons that may be negated.
 """
 
 Columns = dict[str, Array]
-"""What the elements of a buffer hold, for people: name to (elements,) or (elements, k).
+"""Columns of a table that shows a buffer's elements: name to (elements,) or (elements, k).
 
-Masked entries mean nothing at that place.
+Masked entries have no meaning for that element.
 """
 
 FIELD_TYPES: Mapping[str, tuple[str, ...]] = {
     "feature": ("uint8", "uint16", "uint32"),
     "threshold": ("float32", "float64"),
 }
-"""All types that there are for a field."""
+"""All types that a field may have."""
 
 Types = Mapping[str, str]
 NO_TYPES: Types = {}
@@ -91,36 +91,35 @@ class NodeTest:
 
 
 class NearTree(Protocol):
-    """One tree, as far as `cache` needs it to fetch what the next walk reads.
+    """Access to one tree for the directive `cache`, which prefetches what the next walk reads.
 
-    Only the addresses of loads are used, and they may lie behind the end of a buffer. Lists may be
-    empty: then nothing is asked for.
+    Only the addresses of loads are used, and they may be past the end of a buffer. An empty list
+    means that nothing is prefetched.
     """
 
     def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
-        """Return all cache lines of a tree: how many there are at most, and a load in the i-th.
+        """Return a tree's cache lines: (most lines, load in the i-th) pairs.
 
         One pair for each buffer.
         """
         return []
 
     def heads(self) -> list[Expr]:
-        """Return loads, plain or of another type, of what a walk reads first: some cache lines."""
+        """Return loads, plain or vector, in the first cache lines that a walk reads."""
         return []
 
 
 class TreeAccess(NearTree, Protocol):
-    """One tree, as far as a walk needs it. All arguments and results are TIR expressions.
+    """Access to one tree for a walk. All arguments and results are TIR expressions.
 
-    What the number of a node means, an int64, is the layout's choice, and so is what a step from a
-    leaf does. A leaf may be its own child (`stays`), or no walk steps from one, for every leaf lies
-    `hops` deep (`padded`). Otherwise the walk pass holds a walk that is at its leaf. It takes the
-    step all the same and drops the result, so the loads of `test` and `child` are valid at a leaf,
-    with any feature of the model, or else at the node `rest`, where the walk looks meanwhile. Do
-    not guard a load with `Select`: both sides are evaluated, and TVM simplifies them by what the
-    condition says.
+    A node is an int64, whose meaning is the layout's choice, and so is the step from a leaf. A leaf
+    may be its own child (`stays`), or no walk steps from a leaf, since all leaves are `hops` deep
+    (`padded`). Otherwise the walk pass keeps a walk at its leaf: it takes the step all the same and
+    drops the result, so the loads of `test` and `child` must be valid at a leaf, with any feature
+    of the model, or else at the node `rest`, which is tested in place of a leaf. Do not guard a
+    load with `Select`: both sides are evaluated, and TVM simplifies them by the condition.
 
-    A layout of tiles sets `tile_size`; its `test` and `child` are about all nodes of a tile, and
+    A layout of tiles sets `tile_size`; then `test` and `child` are about all nodes of a tile, and
     `member` is the `test` of one of them.
     """
 
@@ -134,29 +133,29 @@ class TreeAccess(NearTree, Protocol):
     """Nodes that one hop decides together."""
 
     stays: ClassVar[bool] = False
-    """Whether a step from a leaf leads to the same leaf."""
+    """Whether a step from a leaf stays at the leaf."""
 
     padded: ClassVar[bool] = False
     """Whether every leaf lies `hops` deep."""
 
     rest: Expr | None = None
-    """A node that a walk at its leaf may test; None if it may test the leaf."""
+    """A node that may be tested in place of a leaf; None if a leaf itself may be tested."""
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load what decides at `node`; `hold(name, expression)` stores a value used twice."""
+        """Return the test at `node`; `hold(name, expression)` stores a value used twice."""
 
     def test_at_once(self, node: Expr, hold: Hold) -> NodeTest:
-        """Do what `test` does, with one load of a whole node if its fields lie side by side.
+        """Return the same as `test`, from one load of a whole node if its fields are adjacent.
 
-        `hold` stores vectors too. For GPUs, whose loads take a pass for each cache line.
+        `hold` stores vectors too. Used on GPUs, where each load takes a pass for each cache line.
         """
         return self.test(node, hold)
 
     def member(self, node: Expr, place: Expr | int, hold: Hold) -> NodeTest:
-        """Load what decides at one node of the tile `node`; for layouts of tiles only.
+        """Return the test of one node of the tile `node`; only for layouts of tiles.
 
-        `place` is the number of the node, or an int64 below the next power of two of their number:
-        that of a thread, whose outcome counts for nothing if there is no such node.
+        `place` is the number of the node, or of a thread: an int64 below the next power of two. The
+        outcome of a thread without a node is ignored.
         """
         raise AssertionError("no layout of tiles")
 
@@ -167,7 +166,7 @@ class TreeAccess(NearTree, Protocol):
         """
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Return whether the walk may stop, a boolean."""
+        """Return whether a node is a leaf, where the walk may stop; a boolean."""
 
     def leaf_value(self, node: Expr) -> Expr:
         """Return the value of a leaf, in the forest's dtype; needs the value buffers."""
@@ -178,10 +177,10 @@ class TreeAccess(NearTree, Protocol):
 
 @dataclasses.dataclass(frozen=True)  # of Python, for users derive such ones from it
 class Layout(ABC):
-    """How a model lies in memory, with the facts of it that decide the code but not the data.
+    """Base class: a memory layout of a model, with those of its properties that decide the code.
 
     Attributes:
-        specs: of all arrays, in their order, which is that of the functions' parameters.
+        specs: specs of all arrays, in the order of the functions' parameters.
     """
 
     specs: tuple[BufferSpec, ...]
@@ -190,27 +189,27 @@ class Layout(ABC):
     tile_sizes: ClassVar[Sequence[int]] = (1,)
     """Sizes of tiles that `pack` can lay out; 1 stands for no tiles."""
     walks: ClassVar[str] = "hops"
-    """How trees are walked: "hops", node by node, or as `simdize` calls it: "bits", "permute"."""
+    """How trees are walked: "hops", hop by hop, or an argument of `simdize`: "bits", "permute"."""
     codes_rows: ClassVar[bool] = False
-    """Whether there is a `row_code` that finds memberships in sets of categories, see `ranks`.
+    """Whether the `row_code` finds memberships in sets of categories, see `ranks`.
     Functions of other layouts take these memberships as further columns of the rows."""
     type_choices: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """The fields whose types users may choose, with these; then `pack` takes a dict of them."""
+    """Fields whose types users may choose, with the types; `pack` then takes a dict of them."""
     copied: ClassVar[Mapping[str, str]] = {}
-    """Buffers that lie tree by tree, so that some trees can be copied as a whole, each with the
-    buffer that has the first element of every tree."""
+    """Buffers stored tree by tree, so that some trees can be copied as a whole, each with the
+        buffer that holds the first element of every tree."""
     instead: ClassVar[str] = ""
-    """Name of a layout that holds what this one does not."""
+    """Name of a layout that the refusal recommends instead."""
     instead_of_sets: ClassVar[str] = ""
-    """The same for forests with memberships in sets of categories, if it is another one."""
+    """The same for forests with sets of categories, if it is another layout."""
     only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value",)
-    """Buffers that no walk to a leaf number reads."""
+    """Buffers that only walks to a leaf value read."""
     only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
-    """Buffers that no walk to a leaf value reads."""
+    """Buffers that only walks to a leaf number read."""
 
     @property
     def row_code(self) -> RankCode | PlaneCode | None:
-        """How rows are coded before they are walked: what the layout calls `code`.
+        """How rows are coded before they are walked: the layout's attribute `code`.
 
         None if walks read the rows themselves.
         """
@@ -218,7 +217,7 @@ class Layout(ABC):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why the layout cannot hold a forest, None if it can. Packs nothing.
+        """Return why the layout cannot hold a forest, None if it can; packs nothing.
 
         Args:
             forest: as for `pack`.
@@ -227,10 +226,10 @@ class Layout(ABC):
 
     @staticmethod
     def find_excess(counts: Sequence[tuple[int, str, int]]) -> str | None:
-        """Return which of some counts of what a model has is too high; None if all fit.
+        """Return a refusal that names the first count above its limit; None if all fit.
 
         Args:
-            counts: how many there are, of what, and how many fit.
+            counts: (number, what is counted, limit) triples.
         """
         return next((f"{n} {what}, {most} fit" for n, what, most in counts if n > most), None)
 
@@ -239,7 +238,7 @@ class Layout(ABC):
         """Refuse a forest that the layout cannot hold.
 
         Raises:
-            BuildError: says why, and which layout to use instead.
+            BuildError: the layout cannot hold it; the message recommends another layout.
         """
         reason = cls.unfit(forest)
         instead = (forest.derived and cls.instead_of_sets) or cls.instead
@@ -251,43 +250,44 @@ class Layout(ABC):
     @classmethod
     @abstractmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay a forest out; trees stand in the order `round * C + class`.
+        """Pack a forest into arrays; trees are in the order `round * C + class`.
 
         Args:
-            forest: at least one tree, with one value a leaf and no categories; thresholds and leaf
-                values have the same dtype. Vectors and linear leaves are numbers, see `leaves`.
+            forest: at least one tree, with one value per leaf and no categories; thresholds and
+                leaf values have the same dtype. For leaf vectors and linear leaves, the value is a
+                number, see `leaves`.
 
         Returns:
             the layout, and the array of each buffer by name.
 
         Raises:
-            BuildError: the layout cannot hold this forest; names the tree and the node.
+            BuildError: the layout cannot hold this forest; the message names tree and node.
         """
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return what a walk to a leaf value reads: all but `only_for_ids`."""
+        """Return the buffers that a walk to a leaf value reads: all but `only_for_ids`."""
         return tuple(spec for spec in self.specs if spec.name not in self.only_for_ids)
 
     def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return what a walk to a leaf number reads: all but `only_for_values`."""
+        """Return the buffers that a walk to a leaf number reads: all but `only_for_values`."""
         return tuple(spec for spec in self.specs if spec.name not in self.only_for_values)
 
     @abstractmethod
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TreeAccess:
-        """Return access to the tree number `tree`, an int64; done once for all hops of a walk."""
+        """Return access to tree number `tree`, an int64; called once for all hops of a walk."""
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Take buffers apart, by name, for pictures; those left out are shown as they are."""
+        """Return the fields of buffers, by name, for pictures; others are shown as they are."""
         return {}
 
 
 def read_specs(arrays: Mapping[str, Array]) -> tuple[BufferSpec, ...]:
-    """Return the specs of the buffers that hold these arrays."""
+    """Return the specs of buffers that hold these arrays."""
     return tuple(BufferSpec(name, _name_dtype(x.dtype), x.shape) for name, x in arrays.items())
 
 
 _name_dtype = functools.cache(str)
-"""The name of a dtype, which numpy makes anew each time."""
+"""Return the name of a dtype, cached because numpy rebuilds it on every call."""
 
 
 OWN = {x: x for x in ("array", "banked", "bitsliced", "levels", "octets", "packed", "pieces")}
@@ -297,17 +297,17 @@ OWN |= {"ranked": "ranked", "reorg": "reorg", "sparse": "sparse", "sparse_peeled
 LAYOUTS: MutableMapping[str, type[Layout]] = LateTable(
     {name: f"{__package__}.{file}" for name, file in OWN.items()}
 )
-"""All layouts; most processes import two or three of them."""
+"""All layouts by name; most processes import two or three of them."""
 
 
 def register(layout: type[Layout]) -> type[Layout]:
-    """Make a layout known under its name, in place of one of that name; a class decorator."""
+    """Register a layout under its name, replacing one of that name; a class decorator."""
     LAYOUTS[layout.name] = layout
     return layout
 
 
 def takes_memberships(name: str, forest: Forest) -> bool:
-    """Whether functions of a layout take rows with memberships in categories as columns."""
+    """Return whether functions of a layout take membership columns as part of the rows."""
     known = LAYOUTS.get(name)  # a saved predictor may be of a layout that is not here
     return bool(forest.derived) and not (known is not None and known.codes_rows)
 
@@ -333,11 +333,11 @@ def bits_of(name: str) -> int:
 
 
 def pack_with_types(layout: Any, forest: Forest, types: Types) -> tuple[Any, dict[str, Array]]:
-    """Do what `layout.pack(forest)` does, with fields of some types.
+    """Pack a forest with requested types of some fields.
 
     Raises:
-        BuildError: see `Layout.pack`; the layout has no such choice, or a value does not
-            fit its type.
+        BuildError: see `Layout.pack`; the layout does not offer the type, or a value does not fit
+            it.
     """
     if not types:
         return layout.pack(forest)
@@ -357,7 +357,7 @@ def refuse_types(layout: Any, types: Types) -> None:
     """Refuse a choice of types for a model without tiles.
 
     Raises:
-        BuildError: as said.
+        BuildError: types are given.
     """
     for field in types:
         raise BuildError(
@@ -367,7 +367,7 @@ def refuse_types(layout: Any, types: Types) -> None:
 
 
 def _check_values(forest: Forest, field: str, name: str) -> None:
-    """Refuse the first value that a type does not hold."""
+    """Refuse the first value that does not fit the requested type."""
     if field == "feature":
         values, wrong = forest.feature, forest.feature >> bits_of(name) > 0
     elif name == "float32" and forest.row_dtype != "float32":
@@ -389,10 +389,10 @@ def _check_values(forest: Forest, field: str, name: str) -> None:
 
 
 def round_up(count: int, least: int, most: int) -> int:
-    """Return a number that is enough: `least` times a power of four, or `count` beyond `most`.
+    """Round up to `least` times a power of four, or return `count` if that exceeds `most`.
 
-    For constants of the code: so most models that are alike have the same. What they leave over
-    costs nothing but addresses.
+    For constants in code: similar models then get the same constants, and so the same code. The
+    unused rest costs nothing but addresses.
     """
     size = least
     while size < count:

@@ -1,17 +1,18 @@
-"""The ranked layout: a node is a word of 4 bytes, for its threshold is a rank.
+"""The ranked layout: a node is a word of 4 bytes, because its threshold is a rank.
 
 takes: Forest; gives: RankedLayout and its arrays.
 
     bits 31 ... i + 1   i       ...      8 (16)   ... 0
     left child          inner   column            rank
 
-Rows are coded before they are walked, once a block, see `ranks`: a walk compares the code of a
-value with the code of a threshold, which is exact, and asks nothing about missing values. Child and
-inner flag together are the link of the sparse layout. Leaf values lie in an array of their own, by
-the number of the node: half of the nodes are leaves, and those are the last of their tree.
+Rows are coded before they are walked, once per block, see `ranks`: a walk compares the code of a
+value with the code of a threshold, which is exact, and needs no test for missing values. Child and
+inner flag together are the link of the sparse layout. Leaf values have an array of their own,
+indexed by the number of the node: half of the nodes are leaves, and leaves are the last nodes of
+their tree.
 
 A model that tests memberships in sets of categories may have thousands of columns. Then a word has
-8 bytes if 4 do not hold it, for other layouts would have these columns made by numpy.
+8 bytes if 4 are too few, since with other layouts numpy would have to make these columns.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ BYTE_BITS = 8
 
 
 class RankedNodeBits(NamedTuple):
-    """Bits that the fields of a node need.
+    """Number of bits that each field of a node needs.
 
     Attributes:
-        rank: of a rank, 8 or 16.
-        column: of a column of the coded rows.
-        link: of the largest link, the flag of inner nodes included.
-        word: bits that there are at most.
+        rank: bits of a rank, 8 or 16.
+        column: bits of a column number.
+        link: bits of the largest link, the flag of inner nodes included.
+        word: bits available.
     """
 
     rank: int
@@ -53,7 +54,7 @@ class RankedNodeBits(NamedTuple):
 
 @dataclass(frozen=True)
 class RankedTree(linked.LinkedTree):
-    """A walk counts slots from the tree's first one. LLVM makes one of all loads of a node."""
+    """Access to a tree; nodes are slots. LLVM merges all loads of a node into one."""
 
     layout: RankedLayout
 
@@ -64,7 +65,7 @@ class RankedTree(linked.LinkedTree):
         return tir.IntImm(f"uint{self.layout.word}", value)
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load the node; a leaf tests column 0."""
+        """Load the node and return its test; a leaf tests column 0."""
         layout, word = self.layout, hold("word", self._word(node))
         column = tir.shift_right(word, self._constant(layout.rank_bits))
         column = column & self._constant((1 << layout.column_bits) - 1)
@@ -72,28 +73,28 @@ class RankedTree(linked.LinkedTree):
         return NodeTest(rank, column.astype("int64"), None)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """The left child, or the slot behind it; a leaf itself."""
+        """Return the left child, or the slot after it; a leaf is its own child."""
         link = tir.shift_right(self._word(node), self._constant(self.layout.link_bit))
         return linked.follow(link.astype("int64"), goes_left)
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Ask for the flag."""
+        """Return whether a node is a leaf: its flag for inner nodes is not set."""
         flag = self._constant(1 << self.layout.link_bit)
         return tir.EQ(self._word(node) & flag, self._constant(0))
 
     def leaf_value(self, node: Expr) -> Expr:
-        """Values by slot."""
+        """Load a leaf value by its slot."""
         return self.load("leaf_value", node)
 
     def heads(self) -> list[Expr]:
-        """The first nodes of the tree, 16 to a cache line."""
+        """Return loads of the first nodes of the tree, 16 to a cache line."""
         return [self._word(tir.i64(node)) for node in (0, 16)]
 
 
 @register
 @dataclass(frozen=True)
 class RankedLayout(linked.LinkedLayout):
-    """All nodes of all trees, one after the other, a word each.
+    """All nodes of all trees, one tree after the other, one word each.
 
     Attributes:
         code: how rows are coded.
@@ -112,17 +113,17 @@ class RankedLayout(linked.LinkedLayout):
 
     @property
     def rank_bits(self) -> int:
-        """Width of the rank field."""
+        """Width of the rank field, in bits."""
         return 8 * np.dtype(self.code.dtype).itemsize
 
     @property
     def link_bit(self) -> int:
-        """Where the link begins."""
+        """First bit of the link."""
         return self.rank_bits + self.column_bits
 
     @staticmethod
     def node_bits(forest: Forest) -> RankedNodeBits:
-        """Count the bits that the fields of a node need, and those that there are."""
+        """Return the bits that the fields of a node need, and how many are available."""
         rank = 8 * np.dtype(ranks.choose_code_dtype(forest)).itemsize
         column = max(0, len(forest.cuts_per_column) - 1).bit_length()
         word = 2 * WORD_BITS if forest.derived else WORD_BITS
@@ -130,7 +131,7 @@ class RankedLayout(linked.LinkedLayout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: too many thresholds or categories, or a child that does not fit."""
+        """Return why a forest does not fit: too many thresholds, categories or nodes."""
         reason = ranks.unfit(forest)
         if reason is not None:
             return reason
@@ -140,7 +141,7 @@ class RankedLayout(linked.LinkedLayout):
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`.
@@ -161,7 +162,7 @@ class RankedLayout(linked.LinkedLayout):
         return cls(read_specs(arrays), ranked.code, column, word), arrays
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show the fields of a word under the places of their bits."""
+        """Return the fields of a word, labelled with their bits, for pictures."""
         word, at, flag = arrays["nodes"].astype(np.int64), self.rank_bits, self.link_bit
         columns = linked.show_places(arrays["offset"], len(word))
         link = {"left child": (self.word - 1, flag + 1), "inner": (flag, flag)}

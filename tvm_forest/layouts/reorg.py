@@ -30,19 +30,19 @@ from .protocol import Buffers, Columns, Expr, Hold, Layout, register
 @register
 @dataclass(frozen=True)
 class ReorgLayout(complete.CompleteLayout):
-    """Complete trees, interwoven."""
+    """Complete trees whose slots are interleaved."""
 
     name: ClassVar[str] = "reorg"
     instead: ClassVar[str] = ANY_FOREST
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: too many slots when all trees are as long as the deepest."""
+        """Return why a forest does not fit: padded to the deepest tree, it has too many slots."""
         return complete.find_slot_excess(forest, _count_tree_slots(forest) * forest.n_trees)
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`.
@@ -56,12 +56,12 @@ class ReorgLayout(complete.CompleteLayout):
         return cls.of(forest, arrays)
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> ReorgTree:
-        """Load how deep the tree is."""
+        """Return access to a tree, with its depth."""
         first = hold("first", tree.astype("int64") - self.trees)
         return ReorgTree(self, buffers, first, complete.load_hops(self.depth, buffers, tree, hold))
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show both arrays by slot and tree."""
+        """Return both arrays by slot and tree, for pictures."""
         number, code = arrays["threshold"], arrays["feature"]
         slot, tree = np.divmod(np.arange(len(number)), self.trees)
         place = {"tree": tree, "slot": slot}
@@ -75,22 +75,22 @@ class ReorgLayout(complete.CompleteLayout):
 
 @dataclass(frozen=True)
 class ReorgTree(complete.CompleteTree):
-    """The slots of a tree are T elements apart.
+    """Access to a tree whose slots are T elements apart.
 
-    A walk counts slots and multiplies by T. Were it to count elements, LLVM would make a jump of
-    a step by 0 or T.
+    Nodes are slots, and are multiplied by T. If nodes were elements, LLVM would turn a step by 0 or
+    T into a branch.
     """
 
     def element(self, node: Expr) -> Expr:
-        """A slot of all trees stands behind the slot before of all trees."""
+        """Return the index of a slot: slot k of all trees comes before slot k + 1."""
         return self.first + node * self.layout.trees
 
     def number(self, node: Expr) -> Expr:
-        """Load the threshold."""
+        """Load the threshold, or the leaf value."""
         return tir.BufferLoad(self.buffers["threshold"], [self.element(node)])
 
     def code(self, node: Expr) -> Expr:
-        """Load the feature."""
+        """Load the feature field."""
         return tir.BufferLoad(self.buffers["feature"], [self.element(node)])
 
     def heads(self) -> list[Expr]:
@@ -99,5 +99,5 @@ class ReorgTree(complete.CompleteTree):
 
 
 def _count_tree_slots(forest: Forest) -> int:
-    """Slots of the deepest tree."""
+    """Return the number of slots of the deepest tree."""
     return int(complete.count_slots(forest.depths.max()))

@@ -1,24 +1,23 @@
-"""The sparse layouts: the nodes that there are, in level order, siblings side by side.
+"""The sparse layouts: only existing nodes, in level order, siblings side by side.
 
 takes: Forest; gives: SparseLayout, or TiledSparseLayout for a forest with tiles, and its arrays.
 
     nodes[slot] = (threshold or leaf value, feature, link)      link = 2 * left child + is inner
     next slot   = (link + goes right) >> 1                      right child = left child + 1
 
-Children count from the tree's first slot. A leaf is its own child whatever the row holds, so walks
-of unequal length can go on together, and no tree is padded: the layout for deep or lopsided trees.
+Children count from the tree's first slot. A leaf is its own child for every row, so walks of
+unequal length can advance together, and no tree is padded: the layout for deep or lopsided trees.
 
-With tiles, a record says where the children of its tile are: n_t + 1 neighbours, all of them tiles
-or all of them leaves. Numbers count through all trees; those from some number on are
-leaves:
+With tiles, a record holds the place of the tile's n_t + 1 children, which are adjacent, and all
+tiles or all leaves. Numbers count through all trees; those from `first leaf` on are leaves:
 
     node < first leaf      record of a tile, child = its word + number from the look-up table
     node >= first leaf     leaves[node - first leaf]
 
-A leaf beside a tile becomes a tile itself, whose children are copies of it: one hop more, never
-below the deepest leaf. In the peeled layout, such leaves down to the depth that nine rows of ten
-reach stay where they are: a record with the value in the place of a threshold. A second word of
-the record above says which of its children are such, and a walk adds OWN_RECORD to their numbers.
+A leaf that is a sibling of a tile becomes a tile itself, whose children are copies of it: one hop
+more, never below the deepest leaf. In the peeled layout, such leaves down to the depth that nine
+rows of ten reach stay where they are: a record with the value in place of a threshold. A second
+word of the parent's record marks these children, and a walk adds OWN_RECORD to their numbers.
 
 From "SilvanForge" (SOSP 2024), section 5, sparse representation; with tiles from "Treebeard" (MICRO
 2022), and its draft on probability-based tiling; the self-looping leaves are ours.
@@ -57,13 +56,13 @@ from .protocol import (
 )
 
 MAX_NODES = (1 << 31) - 1
-"""Tiles and leaves of all trees."""
+"""Most tiles and leaves of all trees."""
 
 OWN_RECORD = 1 << 40
-"""Added to the number of a leaf that is a record, which makes it a leaf like those outside."""
+"""Offset of the numbers of leaves stored as records, so that one comparison finds all leaves."""
 
 CHILD, OWN = 0, 1
-"""Words of a record: where the children are, and as bits which of them are leaves."""
+"""Words of a record: the first child, and a bit mask of the children that are leaf records."""
 
 
 @dataclass(frozen=True)
@@ -71,27 +70,30 @@ class TiledSparseLayout(records.TiledLayout):
     """The tiles of all trees, one tree after the other, and their leaves.
 
     Attributes:
-        first_leaf: number of the first leaf; it is a constant of the code, and the same for models
-            that have about as many records.
+        first_leaf: number of the first leaf; a constant of the code, and the same for models with
+            about as many records.
     """
 
     name: ClassVar[str] = "sparse"
     tile_sizes: ClassVar[tuple[int, ...]] = records.TILE_SIZES
     links: ClassVar[tuple[str, ...]] = ("child",)
     peels_leaves: ClassVar[bool] = False
-    """Whether likely leaves are records."""
+    """Whether likely leaves are stored as records."""
     first_leaf: int
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: there is no leaf profile to peel by. `pack` refuses too many tiles."""
+        """Return why a forest does not fit: it has no leaf profile.
+
+        `pack` refuses too many tiles.
+        """
         if cls.peels_leaves and forest.hits is None:
             return "needs a leaf profile to know which leaves are likely"
         return None
 
     @classmethod
     def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`, or there are too many tiles to be numbered.
@@ -120,14 +122,14 @@ class TiledSparseLayout(records.TiledLayout):
         return cls(read_specs(arrays), record, plan.first_leaf), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledSparseTree:
-        """Load the number of the root and how deep the tree is."""
+        """Return access to a tree: loads the number of its root, and its depth."""
         root, hops = (hold(x, tir.BufferLoad(buffers[x], [tree])) for x in ("root", "depth"))
         return TiledSparseTree(self, buffers, root, hops, self.record.size)
 
 
 @register
 class PeeledSparseLayout(TiledSparseLayout):
-    """The same with likely leaves as records; a forest needs a leaf profile."""
+    """The tiled sparse layout with likely leaves as records; needs a leaf profile."""
 
     name: ClassVar[str] = "sparse_peeled"
     links: ClassVar[tuple[str, ...]] = ("child", "children that are leaves")
@@ -137,12 +139,12 @@ class PeeledSparseLayout(TiledSparseLayout):
 
 @dataclass(frozen=True)
 class TiledSparseTree(records.TileTree):
-    """A walk through the numbers of tiles and leaves."""
+    """Access to a tree by the numbers of its tiles and leaves."""
 
     layout: TiledSparseLayout
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
-        """The child whose number the look-up table gives."""
+        """Return the child, whose number the look-up table gives."""
         number = self.child_number(node, outcome)
         child = self.link(node, CHILD) + number
         if not self.layout.peels_leaves:
@@ -151,21 +153,21 @@ class TiledSparseTree(records.TileTree):
         return child + (own & 1) * tir.i64(OWN_RECORD)
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Leaves come after all tiles."""
+        """Return whether a node is a leaf: leaves have the largest numbers."""
         return node >= tir.i64(self.layout.first_leaf)
 
     def leaf_value(self, node: Expr) -> Expr:
-        """Leaf values have an array of their own, but for likely ones."""
+        """Load a leaf value, from its array or for likely leaves from the record."""
         own = self.word(node - OWN_RECORD, 0)
         return self._load_leaf("leaves", node, own, self.record.leaf_dtype)
 
     def leaf_id(self, node: Expr) -> Expr:
-        """Numbers of the source."""
+        """Load the leaf's number in the source model."""
         own = tir.BufferLoad(self.buffers["tile_id"], [node - OWN_RECORD])
         return self._load_leaf("leaf_id", node, own, "int32")
 
     def _load_leaf(self, name: str, node: Expr, own: Expr, dtype: str) -> Expr:
-        """Load from a buffer of leaves; `own` is what lies in the record of a leaf that has one."""
+        """Load from a buffer of leaves; `own` is the value for leaves stored as records."""
         outside = tir.BufferLoad(self.buffers[name], [node - self.layout.first_leaf])
         if not self.layout.peels_leaves:
             return outside
@@ -173,14 +175,14 @@ class TiledSparseTree(records.TileTree):
         return tir.if_then_else(node >= tir.i64(OWN_RECORD), own, outside)
 
     def heads(self) -> list[Expr]:
-        """The records of the root and its first children."""
+        """Return loads of the records of the root and its first children."""
         first = tir.min(self.root, tir.i64(self.layout.first_leaf))
         return [self.word(first + tir.i64(k), 0) for k in range(4)]
 
 
 @dataclass(frozen=True)
 class SparseTree(linked.LinkedTree):
-    """A walk counts slots from the tree's first one."""
+    """Access to a tree; nodes are slots from the tree's first."""
 
     layout: SparseLayout
 
@@ -188,35 +190,35 @@ class SparseTree(linked.LinkedTree):
         return self.load("nodes", node, field)
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load threshold and feature; a leaf tests feature 0."""
+        """Load the test of a node; a leaf tests feature 0."""
         any_left = self.layout.any_default_left
         return linked.decode_test(self.leaf_value(node), self._field(node, 1), any_left, hold)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """The left child, or the slot behind it; a leaf itself."""
+        """Return the left child, or the slot after it; a leaf is its own child."""
         return linked.follow(self._field(node, 2).astype("int64"), goes_left)
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Ask for the flag in the link."""
+        """Return whether a node is a leaf: the inner flag of its link is not set."""
         link = self._field(node, 2)
         return tir.EQ(link & tir.const(1, link.ty.dtype), tir.const(0, link.ty.dtype))
 
     def leaf_value(self, node: Expr) -> Expr:
-        """Leaf values lie in the threshold field."""
+        """Load the leaf value, from the threshold field."""
         return tir.reinterpret(self.layout.dtype, self._field(node, 0))
 
     def heads(self) -> list[Expr]:
-        """The first nodes of the tree."""
+        """Return loads of the first nodes of the tree."""
         return [self._field(tir.i64(node), 0) for node in (0, 5, 10, 15)]
 
 
 @register
 @dataclass(frozen=True)
 class SparseLayout(linked.LinkedLayout):
-    """All nodes of all trees, one after the other.
+    """All nodes of all trees, one tree after the other.
 
     Attributes:
-        dtype: of thresholds and leaf values.
+        dtype: dtype of thresholds and leaf values.
         any_default_left: whether some node sends a missing value to the left.
     """
 
@@ -229,7 +231,7 @@ class SparseLayout(linked.LinkedLayout):
 
     @classmethod
     def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module."""
+        """Pack the forest into arrays, see the module's docstring."""
         if forest.tile_size > 1:
             return TiledSparseLayout.pack(forest, types)
         refuse_types(cls, types)
@@ -244,7 +246,7 @@ class SparseLayout(linked.LinkedLayout):
         return cls(read_specs(arrays), dtype, linked.any_default_left(forest)), arrays
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show nodes with their links taken apart."""
+        """Return nodes with their links split into fields, for pictures."""
         number, code, link = np.ascontiguousarray(arrays["nodes"].T)
         inner = link & 1 > 0
         columns = linked.show_places(arrays["offset"], len(link))
@@ -254,14 +256,14 @@ class SparseLayout(linked.LinkedLayout):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What stands where.
+    """The order of records and leaves.
 
     Attributes:
         node: node of the forest that each record stands for, the root of a tile or a leaf.
-        child: word of the child of each record.
+        child: link word of each record, the place of its children.
         stays: whether a record is a leaf.
         leaf: node of each leaf value.
-        root: number where each tree begins.
+        root: number of each tree's root.
         first_leaf: number of the first leaf.
     """
 
@@ -277,7 +279,7 @@ def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
     """Number records and leaves tree by tree and level by level, children side by side.
 
     Raises:
-        BuildError: there are too many.
+        BuildError: there are too many records and leaves.
     """
     ways, root, is_single = forest.tile_size + 1, forest.tree_offset[:-1], table.root < 0
     node = root[~is_single]
@@ -319,7 +321,7 @@ def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
 def _write_records(
     forest: Forest, table: TileTable, record: records.TileRecord, plan: _Plan
 ) -> Array:
-    """Write the records; a leaf beside a tile tests nothing, for all its children are equal."""
+    """Write the records; a leaf among tiles tests nothing, since all its children are equal."""
     words = np.zeros((max(1, len(plan.node)), record.width), record.word)
     tile = table.tile_of[plan.node]
     here = np.flatnonzero(tile >= 0)

@@ -1,16 +1,16 @@
-"""Records of tiles: what layouts of tiles have in common.
+"""Records of tiles: the code that layouts of tiles share.
 
 takes: a TileTable; gives: an array with one record for each tile (`TileRecord`), and loads from it
 (`TileTree`).
 
-A record is a row of words as wide as a threshold, so that all of a tile lies together:
+A record is a row of words as wide as a threshold, so that the fields of a tile are adjacent:
 
     thresholds | features, several to a word | shape and default sides | words of the layout
 
-The nodes of a tile stand in level order, and are as many as a vector has lanes: 3 nodes take 4
-lanes, 5 to 7 take 8. A record has a power of two of words, so that none lies in two cache lines.
+The nodes of a tile are in level order, padded to a number of vector lanes: 3 nodes take 4 lanes, 5
+to 7 take 8. The words of a record are a power of two, so that no record crosses a cache line.
 
-A shape is stored as the place where its row of the look-up table begins:
+A shape is stored as the start of its row in the look-up table:
 
     lut[shape + outcomes of the nodes as bits] = number of the child, 0 to n_t from left to right
 
@@ -48,19 +48,19 @@ from .protocol import (
 TILE_SIZES = (2, 3, 4, 5, 6, 7, 8)
 
 SIDES_AT = 24
-"""First bit of the default sides in the word of the shape."""
+"""First bit of the default sides, in the word of the shape."""
 
 
 @dataclass(frozen=True)
 class TileRecord:
-    """Where the fields of a tile lie, in words.
+    """The position of a tile's fields, in words.
 
     Attributes:
-        size: nodes of a tile.
-        dtype: of thresholds; that of the rows, unless leaves are records.
-        leaf_dtype: of leaf values.
-        feature_bits: width of a feature number: 8, 16 or 32, and such that a tile fills words.
-        links: words behind the others that a layout writes and reads itself.
+        size: number of nodes in a tile.
+        dtype: dtype of thresholds; that of the rows, unless leaves are records.
+        leaf_dtype: dtype of leaf values.
+        feature_bits: width of a feature number, 8, 16 or 32; a tile's features fill whole words.
+        links: number of words at the end that the layout itself writes and reads.
         any_default_left: whether some node of the model sends a missing value to the left.
     """
 
@@ -76,7 +76,7 @@ class TileRecord:
         """Choose the narrowest record that holds the tiles of a forest.
 
         Raises:
-            BuildError: features of the type that is asked for do not fill a word.
+            BuildError: features of the requested type do not fill a word.
         """
         dtype, lanes = str(forest.threshold.dtype), _count_lanes(forest.tile_size)
         most = max(0, int(forest.feature.max(initial=0)))
@@ -94,7 +94,7 @@ class TileRecord:
 
     @property
     def lanes(self) -> int:
-        """Nodes that a vector holds."""
+        """Number of vector lanes for the nodes of a tile."""
         return _count_lanes(self.size)
 
     @property
@@ -104,26 +104,26 @@ class TileRecord:
 
     @property
     def features_in_word(self) -> int:
-        """Feature numbers in one word."""
+        """Number of feature numbers in one word."""
         return np.dtype(self.word).itemsize * 8 // self.feature_bits
 
     @property
     def shape_at(self) -> int:
-        """Place of the word of the shape."""
+        """Index of the word that holds the shape."""
         return self.lanes + self.lanes // self.features_in_word
 
     @property
     def width(self) -> int:
-        """Words of a record."""
+        """Number of words in a record."""
         used = self.shape_at + 1 + self.links
         return 1 << (used - 1).bit_length()
 
     def link_at(self, link: int) -> int:
-        """Place of a word of the layout."""
+        """Return the index of a link word."""
         return self.shape_at + 1 + link
 
     def write(self, forest: Forest, table: TileTable) -> Array:
-        """Return the records of all tiles, (M, width); the links are left 0."""
+        """Return the records of all tiles, (M, width), with link words 0."""
         members = table.members
         if len(table.lut) << self.size > 1 << SIDES_AT:  # no table of 8 nodes has so many shapes
             raise BuildError(f"tile_nodes: {len(table.lut)} shapes of tiles do not fit the records")
@@ -153,13 +153,13 @@ def _count_lanes(size: int) -> int:
 
 
 def flatten_lut(table: TileTable) -> Array:
-    """Return the look-up table as one row of bytes."""
+    """Return the look-up table as a flat array of bytes."""
     return table.lut.ravel() if table.lut.size else np.zeros(table.lut.shape[1], np.uint8)
 
 
 @dataclass(frozen=True)
 class TiledLayout(Layout):
-    """What layouts of tiles have in common.
+    """Base class of layouts of tiles.
 
     Attributes:
         record: fields of a tile.
@@ -169,11 +169,11 @@ class TiledLayout(Layout):
     only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id", "tile_id")
     type_choices = FIELD_TYPES
     links: ClassVar[tuple[str, ...]] = ()
-    """What the words of a record hold that the layout writes and reads itself."""
+    """Meaning of the record's link words, which the layout itself writes and reads."""
     record: TileRecord
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show records, and a row of the look-up table for each shape."""
+        """Return records, and a look-up table row per shape, for pictures."""
         record, tiles, ways = self.record, arrays["tiles"], 1 << self.record.size
         words = np.ascontiguousarray(tiles[:, record.lanes : record.shape_at])
         word = tiles[:, record.shape_at].astype(np.int64)
@@ -193,14 +193,14 @@ class TiledLayout(Layout):
 
 @dataclass(frozen=True)
 class TileTree(TreeAccess):
-    """A tree of tiles, whose nodes have records.
+    """Access to a tree of tiles that have records.
 
     Attributes:
         layout: the layout.
-        buffers: `tiles` and `lut`, and what the layout adds.
+        buffers: `tiles` and `lut`, and further ones of the layout.
         root: node where walks begin.
-        hops: tiles on the way to the deepest leaf.
-        tile_size: nodes of a tile.
+        hops: number of tiles on the way to the deepest leaf.
+        tile_size: number of nodes in a tile.
         rest: a node that has a record.
     """
 
@@ -213,19 +213,19 @@ class TileTree(TreeAccess):
 
     @property
     def record(self) -> TileRecord:
-        """Fields of a tile."""
+        """The position of a tile's fields."""
         return self.layout.record
 
     def slot(self, node: Expr) -> Expr:
-        """Return which record a tile has."""
+        """Return the index of a tile's record."""
         return node
 
     def word(self, node: Expr, place: Expr) -> Expr:
-        """Load a word of a record, or some."""
+        """Load one or several words of a record."""
         return tir.BufferLoad(self.buffers["tiles"], [self.slot(node), place])
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load all nodes of a tile."""
+        """Load the tests of all nodes of a tile."""
         record = self.record
         thresholds = self.word(node, _index_words(0, record.lanes))
         features = self.word(node, _index_words(record.lanes, record.shape_at - record.lanes))
@@ -237,7 +237,7 @@ class TileTree(TreeAccess):
         )
 
     def member(self, node: Expr, place: Expr | int, hold: Hold) -> NodeTest:
-        """Load one node of a tile; behind the last one, records have lanes that hold zeros."""
+        """Load the test of one node of a tile; unused lanes of a record hold zeros."""
         record = self.record
         at, shift = place // record.features_in_word, place % record.features_in_word
         bits = tir.i64(0) + shift * record.feature_bits
@@ -260,17 +260,17 @@ class TileTree(TreeAccess):
         return self.word(node, self.record.shape_at).astype("int32")
 
     def child_number(self, node: Expr, outcome: Expr) -> Expr:
-        """Look up which child the outcomes of a tile lead to, int64."""
+        """Look up the number of the child for the outcomes of a tile, int64."""
         record, shape = self.record, self._shape(node) & ((1 << SIDES_AT) - 1)
         bits = outcome if record.lanes == record.size else outcome & ((1 << record.size) - 1)
         return tir.BufferLoad(self.buffers["lut"], [(shape + bits).astype("int64")]).astype("int64")
 
     def link(self, node: Expr, link: int) -> Expr:
-        """Load a word of the layout, int64."""
+        """Load a link word of a record, int64."""
         return self.word(node, self.record.link_at(link)).astype("int64")
 
 
 def _index_words(begin: int, count: int) -> Expr:
-    """Index of some words in a row; TIR has no vector of one."""
+    """Return the index of consecutive words in a record; TIR has no vector of one element."""
     first = tir.i64(begin)
     return first if count == 1 else tir.Ramp(first, tir.i64(1), count)

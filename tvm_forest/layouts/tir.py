@@ -3,7 +3,7 @@
 takes: the name of a TIR construct; gives: the construct.
 
 Importing tvm takes a second, and packing does not need it. So this module stands in for `tvm.tirx`,
-and imports it when a layout writes its first expression.
+and imports it when a layout creates its first expression.
 """
 
 from __future__ import annotations

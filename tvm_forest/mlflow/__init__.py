@@ -1,4 +1,4 @@
-"""The flavour of MLflow: saved predictors as models of MLflow, also as functions of Python.
+"""MLflow flavour: saves and loads predictors as MLflow models, also as Python functions.
 
 takes: models in any form, models of MLflow; gives: models of MLflow, Predictors.
 
@@ -45,7 +45,7 @@ _VERSION = sys.modules[__name__.partition(".")[0]].__version__
 
 
 def get_default_pip_requirements() -> list[str]:
-    """Return what an environment needs that predicts; no training library is among it."""
+    """Return the requirements for predicting, without any training library."""
     return [f"tvm-forest[mlflow]=={_VERSION}"]
 
 
@@ -58,7 +58,7 @@ def save_model(
     pip_requirements: Any = None,
     **options: Any,
 ) -> None:
-    """Write a model of MLflow to a folder.
+    """Write an MLflow model to a folder.
 
     Args:
         model: a Predictor, or what `tvm_forest.build` takes.
@@ -101,7 +101,7 @@ def save_model(
 
 
 def _allow_categories(signature: Any, example: Any) -> Any:
-    """Let columns of categories be texts or of the dtype `category`, which MLflow calls unsafe."""
+    """Allow strings and the dtype `category` in category columns, which MLflow's schema refuses."""
     if not hasattr(example, "dtypes") or not hasattr(example, "columns"):
         return signature
     labelled = {name for name, dtype in example.dtypes.items() if str(dtype) == "category"}
@@ -114,7 +114,7 @@ def _allow_categories(signature: Any, example: Any) -> Any:
 
 
 def _allow_kinds(signature: ModelSignature | None) -> ModelSignature:
-    """Name the kind of prediction, for MLflow drops params that a signature does not name."""
+    """Add the kind of prediction to the signature, since MLflow drops other params."""
     inputs, outputs, params = None, None, ParamSchema([])
     if signature is not None:
         inputs, outputs, params = signature.inputs, signature.outputs, signature.params or params
@@ -125,7 +125,7 @@ def _allow_kinds(signature: ModelSignature | None) -> ModelSignature:
 
 
 def log_model(model: Any, name: str | None = None, **options: Any) -> ModelInfo:
-    """Log a model in the run at hand, or in a new one.
+    """Log a model in the current run, or in a new one.
 
     Args:
         model: see `save_model`.
@@ -166,7 +166,7 @@ def load_model(
 
 
 class Function:
-    """What MLflow calls: the model as a function of Python."""
+    """The model as the Python function that MLflow calls."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
@@ -199,7 +199,7 @@ class Function:
 
 
 def _label_numbers(frame: Any, forest: Forest) -> Any:
-    """Return a frame with columns of the dtype `category` where labels of the model are numbers."""
+    """Return a frame whose numerically labelled category columns have the dtype `category`."""
     known = forest.category_names.items()
     labelled = [frame.columns[i] for i, names in known if str not in set(map(type, names))]
     return frame.astype(dict.fromkeys(labelled, "category")) if labelled else frame

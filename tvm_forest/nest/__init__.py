@@ -1,6 +1,6 @@
-"""The nest of a schedule: loops inside loops, and what can be read off them.
+"""The loop nest of a schedule, and queries about it.
 
-takes: nothing; gives: Loop, Guard, Nest, and questions about a nest.
+takes: nothing; gives: Loop, Guard, Nest, and functions that query a nest.
 
 A nest is a tree of loops. This one evaluates 5 trees; rows are tiled by 64, and the loop over trees
 was split at tree 2, which made a copy of the loop inside for each part:
@@ -13,8 +13,9 @@ was split at tree 2, which made a copy of the loop inside for each part:
         for b1@d2 in (0, 64, 1)          guard b0 + b1@d2 < n
           out[b0+b1@d2] += walk(d2, b0+b1@d2)
 
-Its leaf loops, `b1@d1` and `b1@d2`, copies of `b1`, have guards, for 100 rows end in a block of 36.
-The row of an iteration is the sum of the loops over rows around it: b0 = 64, b1@d1 = 3 is row 67.
+Its leaf loops, `b1@d1` and `b1@d2`, are copies of `b1`; they have guards because, for example, 100
+rows end in a block of 36. The row of an iteration is the sum of the row loops around it: b0 = 64
+and b1@d1 = 3 are row 67.
 """
 
 from __future__ import annotations
@@ -42,41 +43,40 @@ class Share:
 
 
 Stride = Any
-"""int or Share; code that computes with it has seen before that the loop's `count` is known."""
+"""An int or Share; code that computes with it has checked that the loop's `count` is known."""
 Bound = Any
-"""int, or None for n, the number of rows, or Share; for code that computes with it see `Stride`."""
+"""An int, None for n, the number of rows, or a Share; for arithmetic see `Stride`."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """One index variable: the values start, start + step, ... below stop.
+    """A loop; its index takes the values start, start + step, ... below stop.
 
-    The row (class, tree) that an iteration works on is the sum of the values of all enclosing
-    loops of that kind. What follows `case` are annotations, which directives put on a loop.
+    The row (class, tree) that an iteration works on is the sum of the values of all enclosing loops
+    of that kind. The attributes after `case` are annotations, which directives set.
 
     Attributes:
         name: unique in the schedule.
         kind: what the index counts.
         start: first value.
         stop: bound, exclusive; None means n, the number of rows.
-        step: distance of two values; a Share where rows were tiled into a number of parts.
+        step: distance between two values; a Share where rows were tiled into a number of parts.
         children: loops inside, in order; none for a leaf loop, whose body is one walk.
-        case: the one iteration of the specialized loop around it in which this loop runs; None for
-            all.
+        case: the iteration of the enclosing specialized loop in which this loop runs; None for all
+            iterations.
         parallel: whether the iterations may run at the same time on CPU threads.
-        unroll: whether the iterations are written out one after the other.
+        unroll: whether the loop is unrolled.
         gpu: dimension of the grid or block that the loop is mapped to, such as "block.x".
         interleave: walks that advance together, 1 for one after the other.
-        simdize: how one vector walk does all iterations, such as "gather"; None for one each.
-        hops: hops of the straight lines that replace the walks at or below, a number or "depth";
-            None for walks in a loop.
-        peel: hops before the loop of the walks at or below, a number or "likely".
-        check: whether a leaf test follows each of these.
-        cache: how the rows or trees of an iteration are brought near, "auto", "pack", "prefetch",
+        simdize: how one vector walk does all iterations, such as "gather"; None for scalar walks.
+        hops: hops of the unrolled walks at or below, a number or "depth"; None for walks in a loop.
+        peel: hops peeled off the walks at or below, a number or "likely".
+        check: whether a leaf test follows each peeled hop.
+        cache: how the rows or trees of an iteration are cached, "auto", "pack", "prefetch",
             "stream" or "shared".
         reduce: how the partial sums of a parallel tree loop are added, "atomic", "shared",
             "ordered" or "vector"; None for a plain loop.
-        width: how many partial sums a vector adds.
+        width: vector width for adding partial sums.
         cooperate: whether a team of threads of a GPU decides each tile of the walks at or below.
     """
 
@@ -109,28 +109,28 @@ class Loop:
 
     @property
     def last(self) -> int | None:
-        """The largest value; None if it depends on n."""
+        """The largest value of the index; None if it depends on n."""
         return None if self.count is None else self.start + (self.count - 1) * self.step
 
     @property
     def range_text(self) -> str:
-        """The values as users see them, such as "(0, n, 64)"."""
+        """The range as text, such as "(0, n, 64)"."""
         return f"({self.start}, {'n' if self.stop is None else self.stop}, {self.step})"
 
     @property
     def is_specialized(self) -> bool:
-        """Whether every iteration has a copy of its own of the loops inside."""
+        """Whether every iteration has its own copy of the loops inside."""
         return any(child.case is not None for child in self.children)
 
     @property
     def is_assigned(self) -> bool:
-        """Whether a directive has set how the iterations run, so that no other may."""
+        """Whether a directive has set how the iterations run; a second one is refused."""
         assigned = self.parallel, self.gpu, self.unroll, self.simdize, self.interleave > 1
         return any(assigned)
 
     @property
     def is_walked_alike(self) -> bool:
-        """Whether walks take trees of all shapes alike, because vectors do all iterations."""
+        """Whether one vector walk takes trees of all shapes alike."""
         return self.simdize not in (None, "gather")
 
     @property
@@ -140,15 +140,15 @@ class Loop:
 
     @property
     def gathers_sums(self) -> bool:
-        """Whether what trees inside add at the same time can be gathered while the loop runs.
+        """Whether additions of concurrent trees inside can be gathered while the loop runs.
 
-        A parallel loop, the threads of a block of a GPU, or blocks that share the rows.
+        True for a parallel loop, threads of a GPU block, and blocks that share the rows.
         """
         level = (self.gpu or "").partition(".")[0]
         return self.parallel or level == "block" or (level == "grid" and self.kind == "tree")
 
     def take_iteration(self, iteration: int) -> Loop:
-        """Return this loop with one of its iterations only, counted from 0."""
+        """Return this loop restricted to one iteration, counted from 0."""
         value = self.start + self.step * iteration
         return replace(self, start=value, stop=value + 1)
 
@@ -159,7 +159,7 @@ class Loop:
             yield from child.traverse()
 
     def annotations(self) -> list[str]:
-        """Return in words what directives set for this loop, except that it is parallel."""
+        """Return the loop's annotations as words, except "parallel"."""
         words = [
             (self.gpu, f"{self.gpu}"),
             (self.unroll, "unroll"),
@@ -175,11 +175,11 @@ class Loop:
         return [text for holds, text in words if holds]
 
     def describe(self) -> str:
-        """Return in words all that directives set for this loop; "" for a plain loop."""
+        """Return all annotations of the loop as text; "" for a plain loop."""
         return ", ".join([*(["parallel"] if self.parallel else []), *self.annotations()])
 
     def rename(self, names: dict[str, str]) -> Loop:
-        """Return this loop and all loops inside with new names, by the old ones."""
+        """Rename this loop and all loops inside; `names` maps old names to new ones."""
         inside = tuple(child.rename(names) for child in self.children)
         return replace(self, name=names.get(self.name, self.name), children=inside)
 
@@ -193,7 +193,7 @@ class Guard:
 
 
 def make_chain(loops: Sequence[Loop]) -> Loop:
-    """Put loops, outermost first, into each other; only the innermost keeps what is inside."""
+    """Nest loops, outermost first; only the innermost keeps its children."""
     *around, nest = loops
     for loop in reversed(around):
         nest = replace(loop, children=(nest,))
@@ -201,7 +201,7 @@ def make_chain(loops: Sequence[Loop]) -> Loop:
 
 
 def find_path(loop: Loop, name: str) -> tuple[Loop, ...]:
-    """Return the loops from `loop` down to the one of that name, or nothing."""
+    """Return the loops from `loop` down to the loop called `name`; empty if there is none."""
     if loop.name == name:
         return (loop,)
     below = next(filter(None, (find_path(child, name) for child in loop.children)), ())
@@ -216,7 +216,7 @@ def find_paths(loop: Loop) -> list[tuple[Loop, ...]]:
 
 
 def replace_loop(loop: Loop, name: str, new: Iterable[Loop]) -> tuple[Loop, ...]:
-    """Return `loop`, with the loop of that name inside replaced by others."""
+    """Return `loop`, with the loop `name` inside it replaced by the loops `new`."""
     if loop.name == name:
         return tuple(new)
     inside = [part for x in loop.children for part in replace_loop(x, name, new)]
@@ -226,10 +226,10 @@ def replace_loop(loop: Loop, name: str, new: Iterable[Loop]) -> tuple[Loop, ...]
 def list_values(
     path: Sequence[Loop], guards: Iterable[Guard], kind: Kind = "tree"
 ) -> npt.NDArray[np.int64]:
-    """Return all sums of the values of the loops of a kind that guards allow, int64, in order.
+    """Return the sums of the values of a kind's loops on a path that guards allow, int64, in order.
 
     Loops in (0, 5, 2) and (0, 2, 1) with a guard below 5 give 0, 1, 2, 3, 4. Of a specialized loop,
-    the one iteration counts in which the next loop of the path runs. All counts must be known.
+    only the iteration counts in which the next loop of the path runs. All counts must be known.
     """
     cases = (*(inside.case for inside in path[1:]), None)
     runs = (x if i is None else x.take_iteration(i) for x, i in zip(path, cases, strict=True))
@@ -248,8 +248,8 @@ def list_values(
 def find_leaf_loops(loop: Loop, vectors: bool) -> tuple[Loop, ...]:
     """Return the leaf loops here and inside, in order: those whose body is one walk.
 
-    A loop without loops inside is one. With `vectors`, a walk finds a value for each class, so a
-    loop that holds nothing but loops over classes, which are done after the walk, is one as well.
+    A loop without children is one. With `vectors`, a walk finds a value for each class, so a loop
+    that contains only loops over classes, which run after the walk, is one as well.
     """
     outputs_only = vectors and not loop.is_specialized and all(map(_is_output_loop, loop.children))
     if not loop.children or outputs_only:
@@ -269,11 +269,11 @@ class Nest:
     Attributes:
         trees: number of trees, all classes together.
         classes: number of outputs; with more than one, there is a loop over them.
-        vectors: whether leaves hold a value for each class, so that a tree is of all classes.
+        vectors: whether leaves hold a value for each class, so that a tree serves all classes.
         layout: name of the layout of the model.
-        nest: the outermost loops, inside a loop of one iteration that nobody sees.
+        nest: the outermost loops, inside an invisible loop of one iteration.
         guards: conditions of partial tiles.
-        replaced: names of loops that are gone, with those of the loops in their place.
+        replaced: names of replaced loops, with the names of the loops in their place.
     """
 
     trees: int
@@ -286,11 +286,11 @@ class Nest:
 
     @property
     def round_size(self) -> int:
-        """Trees that add to every class once."""
+        """Number of trees in a round, which adds to every class once."""
         return 1 if self.vectors else self.classes
 
     def runs_over_rounds(self, loop: Loop) -> bool:
-        """Whether code serves any number of rounds: no loop that is cut, unrolled or shared."""
+        """Return whether code serves any number of rounds: no cut, unrolled or shared loop."""
         of_rows = loop.simdize not in (None, "octets", "pieces")
         if loop.kind != "tree" or of_rows or loop.is_specialized:
             return False
@@ -326,7 +326,7 @@ class Nest:
         return tuple(x for loop in self.nest.children for x in find_leaf_loops(loop, self.vectors))
 
     def copies(self, name: str) -> tuple[str, ...]:
-        """Return the live loops that came from an index, itself included, in order.
+        """Return the live loops that were made from a loop, itself included, in order.
 
         After `tile("batch", "b0", "b1", 64)` and `split("tree", "d1", "d2", 4)` around `b1`, those
         of "batch" are `b0`, `b1@d1` and `b1@d2`.
@@ -348,7 +348,7 @@ class Nest:
 
     @property
     def sliced(self) -> int:
-        """Rows of the largest leaf loop that is walked by bits; 0 if there is none."""
+        """Number of rows of the largest leaf loop walked by bits; 0 if there is none."""
         return max((x.count or 0 for x in self.leaves() if x.simdize == "bits"), default=0)
 
     # -- texts ------------------------------------------------------------------------------------

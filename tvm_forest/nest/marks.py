@@ -1,4 +1,4 @@
-"""Settings of loops by directives, as plain values that IR and JSON can hold.
+"""Converts loop settings to plain values that IR and JSON can hold, and back.
 
 takes: loops; gives: numbers, texts, lists and dicts; and the other way round.
 
@@ -15,7 +15,7 @@ from . import Loop
 
 Told = dict[str, Any]
 Marks = Mapping[str, Told]
-"""Settings of loops, by the names of directives."""
+"""Settings of a loop, by the names of the directives."""
 
 MARKS: dict[str, tuple[str, ...]] = {
     "parallel": ("parallel",),
@@ -32,12 +32,12 @@ MARKS: dict[str, tuple[str, ...]] = {
     "ordered_reduce": ("reduce",),
     "shared_reduce": ("reduce",),
 }
-"""The directives that say something of a loop, each with the field of `Loop` where that is kept and
-the arguments that a mark holds; in an order in which none refuses what another has said before."""
+"""The directives that annotate a loop, each with its field of `Loop` and its stored arguments,
+in an order in which none refuses the setting of an earlier one."""
 
 
 def marks_of(loop: Loop) -> Told:
-    """Return the settings of a loop by the names of directives: 1, their argument, or a list."""
+    """Return a loop's settings by directive: 1, the argument, or a list of arguments."""
     said: Told = {}
     for word, (field, *_) in MARKS.items():
         value = getattr(loop, field)
@@ -51,10 +51,10 @@ def marks_of(loop: Loop) -> Told:
 
 
 def name_arguments(loop: str, word: str, value: Any) -> dict[str, Any]:
-    """Return the arguments of the directive that a mark of a loop stands for.
+    """Return the named arguments of the directive for a mark of a loop.
 
     Raises:
-        ScheduleError: they are too many, or a mark without any says no.
+        ScheduleError: there are too many, or the mark of a directive without arguments is false.
     """
     names, values = MARKS[word][1:], [*value] if isinstance(value, list | tuple) else [value]
     if len(values) > max(1, len(names)) or (not names and value not in (1, True)):

@@ -1,4 +1,4 @@
-"""What is wrong with the loops of a nest, path by path.
+"""Checks the loops of a nest for problems, path by path.
 
 takes: the loops around a walk; gives: Problem.
 """
@@ -18,10 +18,10 @@ from . import Bound, Guard, Kind, Loop, Nest, Share, find_leaf_loops, list_value
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a nest.
+    """A problem of a nest.
 
     Attributes:
-        loop: name of the loop that is wrong, whose line is marked; "" for none.
+        loop: name of the faulty loop, whose line is marked; "" for none.
         what: what is wrong, and with which loops.
         advice: what to do.
     """
@@ -35,15 +35,15 @@ class Problem:
 
 
 MAX_VALUES = 10**6
-"""Iterations of loops of one kind up to which a path is looked at; sound nests have no more values
-than rows, classes or trees, and a few that guards leave out."""
+"""Most values of a kind's loops on a path for which it is checked; sound nests have no more values
+than rows, classes or trees, and a few that guards exclude."""
 
 
 def does_each_once(nest: Nest) -> bool:
-    """Return whether a chain of loops does every row, class and tree, and none twice.
+    """Return whether the loops cover every row, class and tree exactly once.
 
-    Looked at for a few rows, and for more than the largest tile of rows has: what a nest does with
-    the rows of two tiles, it does with all.
+    This is checked for a few rows, and for more rows than the largest tile: a nest treats all tiles
+    as it treats the first two.
     """
     kinds = {x.name: x.kind for x in nest.loops()}
     for guard in nest.guards:
@@ -56,7 +56,7 @@ def does_each_once(nest: Nest) -> bool:
 
 
 def _covers(nest: Nest, rows: int) -> bool:
-    """Return whether the loops over each kind have all values of so many rows, and no other."""
+    """Return whether the loops of each kind cover exactly the values for this number of rows."""
     rounds = -(-nest.trees // nest.round_size)
     ends: dict[Kind, int] = {"batch": rows, "class": nest.classes, "tree": rounds}
     guards = [replace(guard, stop=_count(guard.stop, rows)) for guard in nest.guards]
@@ -70,7 +70,7 @@ def _covers(nest: Nest, rows: int) -> bool:
 def _list_first_values(
     path: tuple[Loop, ...], guards: list[Guard], kind: Kind, end: int
 ) -> npt.NDArray[np.int64] | None:
-    """Return the values of loops up to an end and some behind it; None if there are too many."""
+    """Return the loops' values up to `end` and some beyond; None if there are too many."""
     rows = end if kind == "batch" else 1
     sizes = [(x, _count(x.stop, rows), _count(x.step, rows)) for x in path]
     # of values far behind the end, as large tiles have them, the first ones are enough
@@ -80,7 +80,7 @@ def _list_first_values(
 
 
 def _count(bound: Bound, rows: int) -> int:
-    """Return what a bound or a step is for a number of rows."""
+    """Evaluate a bound or step for a number of rows."""
     if isinstance(bound, Share):
         return -(-rows // bound.parts)
     return rows if bound is None else int(bound)
@@ -89,11 +89,11 @@ def _count(bound: Bound, rows: int) -> int:
 def list_problems(
     path: tuple[Loop, ...], wanted: set[str], vectors: bool = False
 ) -> Iterator[Problem]:
-    """Yield what is wrong with the path to one innermost loop.
+    """Yield the problems of the path to one innermost loop.
 
     Args:
         path: the loops from the outermost one down to the innermost one.
-        wanted: kinds of loops that there must be.
+        wanted: kinds of loops that the path must have.
         vectors: see `find_leaf_loops`.
     """
     leaf, kinds = path[-1], {loop.kind for loop in path}

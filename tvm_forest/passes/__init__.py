@@ -1,4 +1,4 @@
-"""IRModule -> IRModule: what happens between the schedule and machine code.
+"""Lowers a scheduled module to plain TIR: all passes between the schedule and machine code.
 
 takes: a scheduled module with walk operators; gives: plain TIR that TVM's own pipeline compiles.
 """
@@ -35,9 +35,9 @@ def pipeline(
     """Return the passes that lower a scheduled function.
 
     Args:
-        facts: of its loops, see `read_nest`.
-        abilities: what the CPU can do, in LLVM's words; None for another compiler.
-        shared_bytes: of shared memory that a block of a GPU may have; None for a CPU.
+        facts: facts about its loops, see `read_nest`.
+        abilities: the CPU's features, by LLVM's names; None for another compiler.
+        shared_bytes: shared memory that a block of a GPU may use; None for a CPU.
     """
     block = s_tir.transform
     steps: list[tvm.transform.Pass] = [

@@ -1,4 +1,4 @@
-"""Bring rows and trees near before they are used.
+"""Copies or prefetches rows and trees before they are used.
 
 takes: IRModule without blocks, loops with the directive `cache`; gives: IRModule.
 
@@ -27,18 +27,18 @@ from .function_pass import NestPass, function_pass
 from .nest_facts import NestFacts
 
 LINE_BYTES = 64
-"""Bytes that one prefetch brings."""
+"""Bytes of a cache line, which one prefetch loads."""
 
 Around = tuple[tirx.For, ...]
-"""Loops of which one iteration is meant, outermost first."""
+"""The loops around a statement, outermost first; one iteration of each is meant."""
 
 
 @function_pass
 class CacheNear(NestPass):
-    """Act on every loop with a cache, innermost first."""
+    """Carries out the directive `cache` of every loop, innermost first."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Visit the nest with the loops around in mind."""
+        """Rewrite the nest, tracking the loops around each statement."""
         rows = func.params[0]
 
         def cache(s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
@@ -57,7 +57,7 @@ class CacheNear(NestPass):
         return func.with_body(ir.rewrite_nest(func.body, cache, inside_first=True))
 
     def _pack_rows(self, loop: tirx.For, rows: Any, around: Around) -> tirx.Stmt:
-        """The body of a loop behind a copy of the rows that it reads."""
+        """Return the body of a loop, preceded by a copy of the rows that it reads."""
         first, here, most = self.facts.rows((*around, loop), rows.shape[0])
         assert most is not None, "the directive refuses row loops without bound"
         code = Builder()
@@ -77,7 +77,10 @@ class CacheNear(NestPass):
         return change_in_blocks(self.facts, loop.body, pack)
 
     def _with_prefetch(self, loop: tirx.For, rows: Any, around: Around, whole: bool) -> tirx.Stmt:
-        """What the next iteration reads, or reads first; the last one fetches its own again."""
+        """Prefetch the data of the next iteration, all or its beginning.
+
+        The last prefetches its own.
+        """
         var = loop.loop_var
         following = tirx.min(var + 1, loop.extent.astype(var.ty.dtype) - 1)
         code = Builder()
@@ -120,7 +123,7 @@ class CacheNear(NestPass):
 def change_in_blocks(
     facts: NestFacts, body: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]
 ) -> tirx.Stmt:
-    """Change what each block of a GPU does: what is inside of further loops over the grid."""
+    """Apply `change` inside all nested loops over the grid, to what each block does."""
     if isinstance(body, tirx.For) and facts.level(body) == "grid":
         return ir.change_loop(body, body=change_in_blocks(facts, body.body, change))
     return change(body)
@@ -133,7 +136,7 @@ def walks_of(body: tirx.Stmt, rows: Any) -> list[tvm.ir.Call]:
 
 
 def redirect_walks(body: tirx.Stmt, rows: Any, near: Callable[[Any], Any]) -> tirx.Stmt:
-    """Let walks read `near(row)` in the place of a row."""
+    """Redirect walks from each row to its copy `near(row)`."""
 
     def redirect(call: tvm.ir.Call) -> tvm.ir.Call:
         if not (ops.is_call(call, *ops.WALKS) and call.args[0].source.same_as(rows)):
@@ -145,13 +148,13 @@ def redirect_walks(body: tirx.Stmt, rows: Any, near: Callable[[Any], Any]) -> ti
 
 
 def _address(load: Any) -> Any:
-    """Address of a load, which a layout may have wrapped in a change of type."""
+    """Return the address of a load, which a layout may have wrapped in a cast."""
     while not hasattr(load, "source"):
         load = load.value if isinstance(load, tirx.Cast) else load.args[0]
     return tirx.address_of(load)
 
 
 def _prefetch(address: Any) -> tirx.Stmt:
-    """A read that will come, into all levels of the data cache."""
+    """Return a prefetch for reading, into all levels of the data cache."""
     flags = [tirx.const(value, "int32") for value in (0, 3, 1)]
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch.p0", address, *flags))

@@ -1,4 +1,4 @@
-"""Code rows before they are walked, for layouts that need it.
+"""Codes rows before they are walked, for layouts that need it.
 
 takes: IRModule without blocks; gives: IRModule whose walks read codes.
 
@@ -8,14 +8,14 @@ takes: IRModule without blocks; gives: IRModule whose walks read codes.
                 S(rows[b0 * 64 + b1])             for b1 in range(64):
                                                       S(codes[b1])
 
-Rows are coded in the outermost loop over rows that has no other kind of loop around it and reaches
-a number of rows that is known, or in one further inside with the directive `cache`. So a row is
-coded once, whatever the number of trees. Where a nest has no such loop, because a loop over trees
-comes first or is to be fused with that over rows, all rows of the call are coded ahead of it. Rows
-that walk in groups, which begin with a block, are coded by every iteration of a fused loop.
+Rows are coded in the outermost loop over rows that is inside loops over rows only and reaches a
+known number of rows, or in one further inside with the directive `cache`. So each row is coded
+once, however many trees there are. If a nest has no such loop, because a loop over trees comes
+first or is fused with the one over rows, all rows of the call are coded before it. Rows that walk
+in groups, which begin with a block, are coded by every iteration of a fused loop.
 
-On a GPU the threads of a block share this work, a code each. The codes lie in shared memory where
-`cache` asks for it, or where they take at most half of it.
+On a GPU the threads of a block share this work, one code each. The codes are in shared memory if
+`cache` requests it, or if they take at most half of it.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from .nest_facts import NestFacts
 @function_pass
 @dataclass(frozen=True)
 class CodeRows(NestPass):
-    """Code the rows of all walks of a function.
+    """Codes the rows of all walks of a function.
 
     Attributes:
         facts: see `NestPass`.
-        abilities: what the CPU can do, in LLVM's words; None for another compiler.
+        abilities: the CPU's features, by LLVM's names; None for another compiler.
     """
 
     abilities: frozenset[str] | None
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Code rows where loops allow it, and ahead of everything for the walks that are left."""
+        """Code rows inside loops where possible, and before everything for the remaining walks."""
         if self.layout.row_code is None:
             return func
         rows, comparer = func.params[0], Comparer.on(self.facts.model.comparison, self.abilities)
@@ -63,14 +63,17 @@ class CodeRows(NestPass):
 
 @dataclass(frozen=True)
 class _RowCoding:
-    """Where rows are coded; `rows` is their buffer, `coder` writes what takes their place."""
+    """Inserts the coding of rows: `rows` is their buffer, `coder` emits the code."""
 
     facts: NestFacts
     rows: Any
     coder: RowCoder
 
     def code_in_loop(self, s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
-        """Code rows in a loop over rows, not in others: there a row would be coded repeatedly."""
+        """Code rows in a loop over rows.
+
+        Return None for other loops, which would repeat the work.
+        """
         facts = self.facts
         is_place = facts.of(s).kind == "batch" or self._ends_fused(s, around)
         if not isinstance(s, tirx.For) or not is_place:
@@ -90,7 +93,7 @@ class _RowCoding:
     def with_codes(
         self, body: tirx.Stmt, first: Any, here: Any, most: Any, scope: str
     ) -> tirx.Stmt:
-        """Code `here` rows from `first` on and let the walks of `body` read codes."""
+        """Emit the coding of `here` rows from `first` on; let the walks of `body` read codes."""
         calls = walks_of(body, self.rows)
         if not calls:
             return body
@@ -102,21 +105,21 @@ class _RowCoding:
         return code.finish()
 
     def _may_hold_codes(self, loop: tirx.For) -> bool:
-        """Leaf loops must hold a walk only, and parallel loops that are to be fused each other."""
+        """Return whether a loop may contain coding: no leaf loop, nor an outer fused one."""
         parallel = self.facts.is_parallel
         fused = parallel(loop) and any(map(parallel, find_loops(loop.body)))
         return self.facts.form(loop) is None and not fused
 
     def _ends_fused(self, s: tirx.Stmt, around: Around) -> bool:
-        """Whether a loop is to be fused with those around, and codes must be made in blocks.
+        """Return whether a loop is fused with those around, and codes must be made in blocks.
 
-        So each iteration of the fused loop codes rows, be they those of others too.
+        Then each iteration of the fused loop codes the rows it needs, even if others do so too.
         """
         fused = all(map(self.facts.is_parallel, (s, *around[-1:])))
         return bool(around) and fused and self.coder.in_blocks
 
 
 def _is_packed_inside(loop: Loop) -> bool:
-    """Whether loops over rows alone lead to one inside that is to keep its rows near."""
+    """Return whether an inner loop, inside row loops only, has `cache` for its rows."""
     inside = [x for x in loop.children if x.kind == "batch"]
     return any(x.cache not in (None, "prefetch") or _is_packed_inside(x) for x in inside)

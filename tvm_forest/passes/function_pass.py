@@ -1,9 +1,9 @@
-"""What makes a pass of TVM out of a class of ours.
+"""Decorators that make a TVM pass of one of our classes.
 
 takes: a frozen dataclass, whose fields are the options of the pass, or a class without options;
 gives: a pass.
 
-A pass may refuse a schedule: our errors keep their class on their way through TVM.
+A pass may refuse a schedule: our exceptions keep their class when they pass through TVM.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def function_pass(cls: type) -> Any:
 
 
 def expanding_pass(cls: type) -> Any:
-    """Return a pass "tvm_forest.<class>" that adds what `expand(var, func)` gives for functions.
+    """Return a pass "tvm_forest.<class>" that replaces each function by `expand(var, func)`.
 
-    What it gives for `var` takes the place of the function.
+    The result maps names to functions; the one for `var` replaces the function.
     """
 
     def transform_module(
@@ -55,15 +55,15 @@ def expanding_pass(cls: type) -> Any:
 
 @dataclass(frozen=True)
 class NestPass:
-    """What passes that read the loops of the schedule have in common.
+    """Base class of passes that read the loops of the schedule.
 
     Attributes:
-        facts: of the loops of the nest.
+        facts: facts about the loops of the nest.
     """
 
     facts: NestFacts
 
     @property
     def layout(self) -> Layout:
-        """How the model lies in memory."""
+        """The layout of the model."""
         return self.facts.model.layout

@@ -1,4 +1,4 @@
-"""Turn operators of linear leaves into code.
+"""Lowers the operator of linear leaves.
 
 takes: IRModule with `tvm_forest.linear` in stores, and without walks; gives: IRModule without.
 
@@ -9,7 +9,7 @@ takes: IRModule with `tvm_forest.linear` in stores, and without walks; gives: IR
         total = total + fence(linear_coefficient[term] * (0 if abs(x) <= 1e-35 else x))
     out[r] += linear_value[leaf] if hole else total
 
-The fence is `ops.keep_rounded`. Rows that were walked in lanes are evaluated one after the other.
+The fence is `ops.keep_rounded`. Rows walked in vector lanes are evaluated one after the other.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .function_pass import function_pass
 
 @function_pass
 class LowerLinear:
-    """Lower every store that holds the value of a linear leaf."""
+    """Lowers every store of a linear leaf's value."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Make vector loops around such stores serial, then write the stores out."""
+        """Make vector loops around such stores serial, then expand the stores."""
         if not ops.find_calls(func.body, ops.LINEAR):  # as in nearly all functions
             return func
         body = rewrite_loops(func.body, _serial)

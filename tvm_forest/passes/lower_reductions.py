@@ -1,10 +1,10 @@
-"""Turn reductions into additions, minima and maxima, or calls of a function that adds atomically.
+"""Lowers reductions to additions, minima and maxima, or calls of an atomic addition.
 
 takes: IRModule with `b[i] = tvm_forest.reduce(b[i], value, ...)`; gives: IRModule without.
 
-By now no two iterations that run at the same time join values to one element, unless they do so
-atomically. TIR has no atomic addition for CPUs, so the function is imported as LLVM IR, which every
-CPU target of LLVM lowers in its own way.
+At this point no two concurrent iterations reduce into one element, unless atomically. TIR has no
+atomic addition for CPUs, so the function is imported as LLVM IR, which every CPU target of LLVM
+lowers in its own way.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ FUNCTIONS = "".join(FUNCTION.format(c=c, dtype=x) for x, c in C_TYPES.items()) +
 
 @function_pass
 class LowerReductions:
-    """Rewrite every reduction."""
+    """Lowers every reduction."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Import the function only where it is called."""
+        """Lower reductions, and import the atomic function only where it is called."""
         calls = ops.find_calls(func.body, ops.REDUCE)
         kinds = [(tirx.BufferStore, _add_atomically), (tvm.ir.Call, _join)]
         body = tvm_ffi.structural_map(func.body, kinds)
@@ -44,7 +44,7 @@ class LowerReductions:
 
 
 def _add_atomically(store: tirx.BufferStore) -> tirx.Stmt:
-    """Call the function where a store is an atomic addition."""
+    """Replace a store that is an atomic addition by a call."""
     if not ops.is_atomic(store.value):
         return store
     dtype, value = store.value.ty.dtype, store.value.args[1]

@@ -1,4 +1,4 @@
-"""Turn walk operators into code, each leaf loop in its way of walking.
+"""Lowers walk operators, each leaf loop by the walker for it.
 
 takes: IRModule with `tvm_forest.walk` in stores; gives: IRModule without.
 
@@ -8,10 +8,10 @@ takes: IRModule with `tvm_forest.walk` in stores; gives: IRModule without.
                                                           for hop in range(hops): ...
                                                           margin[r + b1, c] += leaf_value(node)
 
-Walks outside of leaf loops are those of a function that TVM's own primitives have scheduled: these
-are walked hop by hop, and in lanes where their loop was vectorised.
+Walks outside of leaf loops come from functions that TVM's own primitives have scheduled: these are
+walked hop by hop, and in vector lanes where their loop was vectorised.
 
-This pass finds the leaf loops; what they become is the business of `tir_gen.walks`.
+This pass finds the leaf loops; `tir_gen.walks` emits their code.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class LowerWalks(NestPass):
 
     Attributes:
         facts: see `NestPass`.
-        abilities: what the CPU can do, in LLVM's words; None for another compiler.
+        abilities: the CPU's features, by LLVM's names; None for another compiler.
     """
 
     abilities: frozenset[str] | None
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Lower leaf loops, first those whose walker takes the loop over trees around them too."""
+        """Lower leaf loops, first those that a walker lowers together with the tree loop around."""
         comparer = Comparer.on(self.facts.model.comparison, self.abilities)
         shared = self._find_shared(func.body)
         body = rewrite_loops(func.body, partial(self._lower_trees, comparer, shared))
@@ -57,7 +57,7 @@ class LowerWalks(NestPass):
         return func.with_body(comparer.wrap(body))
 
     def _find_shared(self, body: tirx.Stmt) -> frozenset[Any]:
-        """Return the buffers that walks of different iterations of a parallel loop read."""
+        """Return the buffers that walks in different iterations of a parallel loop read."""
         shared = set[Any]()
         for loop in find_all(body, tirx.For, self.facts.is_parallel):
             own = {alloc.buffer for alloc in find_all(loop, tirx.AllocBuffer)}
@@ -66,7 +66,7 @@ class LowerWalks(NestPass):
         return frozenset(shared)
 
     def _lower_trees(self, comparer: Comparer, shared: frozenset[Any], loop: tirx.For) -> tirx.Stmt:
-        """Return a loop over trees as its walker takes it, and any other loop as it is."""
+        """Lower a loop over trees if its walker takes it; return any other loop unchanged."""
         leaf, fact = loop.body, self.facts.of(loop.body)
         of_trees = self.facts.of(loop).kind == "tree" and loop.kind == tirx.ForKind.SERIAL
         if not fact.name or not of_trees or not is_one_walk(leaf.body):
@@ -74,7 +74,7 @@ class LowerWalks(NestPass):
         return WALKERS[fact.simdize](self.layout, comparer, shared).lower_trees(loop, fact) or loop
 
     def _lower(self, comparer: Comparer, shared: frozenset[Any], loop: tirx.For) -> tirx.Stmt:
-        """Return a leaf loop in its form, and any other loop as it is."""
+        """Lower a leaf loop in its form; return any other loop unchanged."""
         fact, form = self.facts.of(loop), self.facts.form(loop)
         if form is None:
             return loop
@@ -86,7 +86,7 @@ class LowerWalks(NestPass):
     def _lower_other(
         self, comparer: Comparer, s: tirx.Stmt, around: tuple[tirx.For, ...]
     ) -> tirx.Stmt | None:
-        """Return a walk that no directive has placed: one that TVM's own primitives have."""
+        """Lower a walk that was scheduled by TVM's own primitives, not by a directive."""
         if not isinstance(s, tirx.For):
             return HopWalker(self.layout, comparer).lower_body(s, WalkForm())
         if s.kind != tirx.ForKind.VECTORIZED or find_walk(s) is None:

@@ -1,7 +1,7 @@
-"""Take the arrays of a model from one argument.
+"""Passes the arrays of a model as one argument.
 
-takes: IRModule of functions (rows, model ..., results ...); gives: functions (rows, table,
-results ...), or (rows, bytes, results ...) for functions that say where arrays lie in the bytes.
+takes: IRModule of functions (rows, model ..., results ...); gives: functions (rows, table, results
+...), or (rows, bytes, results ...) for functions with the attribute `OFFSETS`.
 
     def predict(rows, nodes, base, margin):         def predict(rows, table, margin):
         S                                    -->        nodes = buffer at table[0]
@@ -24,20 +24,20 @@ from ..tir_gen.ir import i64, join_statements
 from .function_pass import function_pass
 
 MODEL = "tvm_forest.model"
-"""Attribute of a function: how many of its parameters, behind the rows, are arrays of the model."""
+"""Function attribute: how many parameters after the rows are arrays of the model."""
 
 
 OFFSETS = "tvm_forest.offsets"
-"""Attribute of a function: where these arrays lie in the one that it takes for all of them, and
-the size of that one, in bytes."""
+"""Function attribute: offsets of these arrays in the single array that replaces them, and its
+size, in bytes."""
 
 
 @function_pass
 class ModelTable:
-    """Replace the parameters that hold the model by one."""
+    """Replaces the parameters that hold the model by one."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite a function that states how many there are."""
+        """Rewrite a function with the attribute `MODEL`."""
         if MODEL not in (func.attrs or {}):
             return func
         count = int(func.attrs[MODEL])
@@ -53,7 +53,7 @@ class ModelTable:
 
 
 def _declare_table(func: tirx.PrimFunc, count: int) -> tuple[Any, list[tirx.Stmt], list[Any]]:
-    """Return the parameter for a table of addresses, its declaration, and the addresses."""
+    """Return the parameter for the address table, its declaration, and the addresses."""
     table = tirx.decl_buffer((i64(count),), "uint64", "table")
     address = tirx.Var("table_address", tvm.ir.PointerType(tvm.ir.PrimType("uint64"), "global"))
     declared = tirx.DeclBuffer(table, data=address)
@@ -61,7 +61,7 @@ def _declare_table(func: tirx.PrimFunc, count: int) -> tuple[Any, list[tirx.Stmt
 
 
 def _declare_bytes(func: tirx.PrimFunc, count: int) -> tuple[Any, list[tirx.Stmt], list[Any]]:
-    """Return the parameter for the bytes of all arrays, and the addresses of these."""
+    """Return the parameter for the bytes of all arrays, and the arrays' addresses."""
     *offsets, size = (int(x) for x in func.attrs[OFFSETS])
     whole = tirx.decl_buffer((i64(size),), "uint8", "model")
     first = tirx.reinterpret(tvm.ir.PrimType("uint64"), whole.data)

@@ -1,10 +1,9 @@
 """Facts about the loops and the model of a scheduled function.
 
-takes: what `read_nest` finds in a function; gives: facts of a loop, found by its name.
+takes: the result of `read_nest` for a function; gives: facts of a loop, found by its name.
 
-Passes change loops, but not their names, and `WriteNest` names the loops that it writes. So a
-function is read once, and a pass that comes to a loop asks here for its kind, its step and its
-marks:
+Passes change loops but not their names, and `WriteNest` names the loops that it writes. So a
+function is read once, and passes look up a loop's kind, step and marks here:
 
     for b0 in range(8):   # tvm_forest.name "b0"      facts.of(loop).kind == "batch"
 
@@ -28,22 +27,22 @@ from ..tir_gen.ir import find_all, i64
 from ..values import dataclass, field, replace
 
 NO_LOOP = Loop("", "", 0, 1, 1)  # type: ignore[arg-type]
-"""What a loop that is not the schedule's stands for."""
+"""The facts of a loop that is not part of the schedule: none."""
 
 SUMS_OF = "tvm_forest.sums_of"
-"""Names the loop whose way of adding partial sums a loop follows, if it is not its own."""
+"""Annotation key: name of the loop whose reduction a loop shares."""
 
 
 @dataclass(frozen=True, eq=False)
 class NestFacts:
-    """The facts of all loops.
+    """Facts about the loops and the model of one function.
 
     Attributes:
-        nest: all loops around walks.
-        forms: how the walks of each leaf loop are done, by its name.
-        origins: loops that S-TIR still holds, though directives have put copies in their place, by
-            name; `WriteNest` replaces them. A name may also be that of a live loop.
-        model: what the function says of the model.
+        nest: all loops around the walks.
+        forms: form of the walks of each leaf loop, by its name.
+        origins: loops still in S-TIR although directives have replaced them by copies, by name;
+            `WriteNest` replaces them. A live loop may have the same name.
+        model: facts about the model, from the function's attributes.
     """
 
     nest: Nest
@@ -52,7 +51,7 @@ class NestFacts:
     model: ModelFacts = field(default=None)  # type: ignore[assignment]
 
     def on_one_thread(self) -> NestFacts:
-        """Return the facts of the same loops without threads, which add up by themselves."""
+        """Return the facts of the same loops run serially, without reductions."""
         nest = replace(self.nest, nest=_without_threads(self.nest.nest))
         return replace(self, nest=nest, forms=find_walk_forms(nest, self.model.depths))
 
@@ -62,67 +61,67 @@ class NestFacts:
 
     @cached_property
     def on_gpu(self) -> bool:
-        """Whether loops are mapped to a GPU."""
+        """Whether some loop is mapped to a GPU."""
         return any(loop.gpu for loop in self.nest.loops())
 
     def of(self, loop: tirx.Stmt) -> Loop:
-        """Return the loop of the schedule that a loop stands for; for any other one `NO_LOOP`."""
+        """Return the schedule's loop for a TIR loop; `NO_LOOP` if there is none."""
         return self._loops.get(name_of(loop), NO_LOOP) if isinstance(loop, tirx.For) else NO_LOOP
 
     def form(self, loop: tirx.Stmt) -> WalkForm | None:
-        """Return how the walks of a leaf loop are done, None for any other loop."""
+        """Return the form of a leaf loop's walks, None for any other loop."""
         return self.forms.get(self.of(loop).name)
 
     def is_parallel(self, loop: tirx.Stmt) -> bool:
-        """Return whether a loop is parallel or is to become so."""
+        """Return whether a loop is parallel or will become so."""
         is_already = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
         return is_already or self.of(loop).parallel
 
     def level(self, loop: tirx.Stmt) -> str:
-        """Return where a GPU runs the iterations: "grid", "block", or "" for one by one."""
+        """Return where a GPU runs the iterations: "grid", "block", or "" if serially."""
         return (self.of(loop).gpu or "").split(".")[0]
 
     def on_levels(self, statement: tirx.Stmt, level: str = "") -> list[tirx.For]:
-        """Return the loops inside that a GPU runs on a level, or on any, the outer ones first."""
+        """Return the loops inside that are on a level of the GPU, or on any, outermost first."""
         levels = (level,) if level else ("grid", "block")
         return find_all(statement, tirx.For, lambda x: self.level(x) in levels, "pre")
 
     def has_level(self, statement: tirx.Stmt, level: str = "") -> bool:
-        """Return whether a GPU runs a loop inside on a level, or on any."""
+        """Return whether a loop inside is on a level of the GPU, or on any."""
         return bool(self.on_levels(statement, level))
 
     # -- sums -------------------------------------------------------------------------------------
 
     def reduction(self, loop: tirx.For) -> tuple[str, int]:
-        """Return how the partial sums of a loop are added, and how many at once.
+        """Return the kind of reduction of a loop's partial sums, and its width.
 
-        "plain", "atomic", "shared", "ordered" or "vector"; all but the last add one at once.
+        "plain", "atomic", "shared", "ordered" or "vector"; the width is 1 for all but the last.
         """
         name = str(loop.annotations.get(SUMS_OF, name_of(loop)))
         fact = self._loops.get(name, NO_LOOP)
         return fact.reduce or "plain", fact.width
 
     def shuffle_width(self, loop: tirx.For) -> int:
-        """Return how many threads of a GPU add up their sums of a loop by shuffles; 0 for none."""
+        """Return how many GPU threads add a loop's sums by shuffles; 0 for none."""
         how, width = self.reduction(loop)
         return width if how == "vector" and self.level(loop) == "block" else 0
 
     # -- values -----------------------------------------------------------------------------------
 
     def value(self, loop: tirx.For, n: Any) -> Any:
-        """Return what an iteration of a loop adds to the number of the row, class or tree."""
+        """Return the contribution of a loop's iteration to the row, class or tree number."""
         fact = self.of(loop)
         return loop.loop_var * amount(fact.step, n) + fact.start
 
     def reach(
         self, kind: Kind, around: Iterable[tirx.For], inside: Iterable[Loop], n: Any
     ) -> tuple[Any, int | None]:
-        """Return the first row, class or tree of some loops, and how many these reach at most.
+        """Return the first row, class or tree of some loops, and the most that they cover.
 
         Args:
-            kind: which of them.
-            around: loops of which one iteration is meant.
-            inside: loops inside, of which all iterations are meant.
+            kind: rows, classes or trees.
+            around: outer loops, of which one iteration is meant.
+            inside: inner loops, of which all iterations are meant.
             n: number of rows.
 
         Returns:
@@ -136,13 +135,13 @@ class NestFacts:
     def span(
         self, kind: Kind, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the first row or class of a loop, how many there are here, and at most.
+        """Return the first row or class of a loop, how many there are here, and the most anywhere.
 
-        Threads of a GPU are given the most here as well: constants are cheap to divide by.
+        For GPU threads the count here is the most as well: division by a constant is cheap.
 
         Args:
             kind, around, n: see `reach`.
-            loop: of which all iterations are meant.
+            loop: the loop whose iterations are meant, all of them.
             total: how many rows or classes there are.
         """
         fact = self.nest[name_of(loop)]
@@ -157,13 +156,13 @@ class NestFacts:
     def limits(self, around: Iterable[tirx.For], n: Any) -> list[Any]:
         """Return the guards of some loops for one iteration of them, as conditions.
 
-        The end of all rows is not among them: what is done for rows ends there anyway.
+        The guard at the end of all rows is left out: work on rows ends there anyway.
         """
         values = {name_of(x): self.value(x, n) for x in around if self.of(x).name}
         return list_conditions([x for x in self.nest.guards if x.stop is not None], values, n)
 
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
-        """Return the first row of an iteration of loops, how many there are here, and at most."""
+        """Return the first row of an iteration, how many there are here, and the most anywhere."""
         first, most = self.reach("batch", around, self.of(around[-1]).children, n)
         if most is None:
             return first, n - first, None
@@ -177,7 +176,7 @@ def _without_threads(loop: Loop) -> Loop:
 
 
 def list_conditions(guards: Iterable[Guard], values: dict[str, Any], n: Any) -> list[Any]:
-    """Return what guards ask of the values of loops, by their names, where all of theirs are."""
+    """Return the conditions of guards all of whose loops have a value in `values`."""
     return [
         sum(values[name] for name in guard.loops) < amount(guard.stop, n)
         for guard in guards
@@ -191,7 +190,7 @@ def name_of(loop: tirx.For) -> str:
 
 
 def amount(bound: Bound, n: Any) -> Any:
-    """Return a bound or a step of a loop of the schedule as an expression."""
+    """Convert a bound or step of a schedule's loop to an expression."""
     if isinstance(bound, Share):
         return tirx.floordiv(n + (bound.parts - 1), tirx.const(bound.parts, "int64"))
     return n if bound is None else tirx.const(bound, "int64")

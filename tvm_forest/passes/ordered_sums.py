@@ -1,4 +1,4 @@
-"""Keep what concurrent trees add, and let one thread for each row and class add it in order.
+"""Keeps what concurrent trees add, and lets one thread per row and class add it in order.
 
 takes: a loop of PrivatizeSums with `ordered_reduce`; gives: statements.
 
@@ -9,10 +9,10 @@ takes: a loop of PrivatizeSums with `ordered_reduce`; gives: statements.
                                                      for i in range(100):
                                                          margin[r, c] += terms[i, c, r]
 
-Every tree has a place of its own, so nothing is added before all of it is there, and the additions
-are those of a serial loop to the bit. The places are those of the trees that the loop can reach, in
-ascending order. Where some of them may be left empty, by the guard of a last tile or because the
-trees do not lie evenly, they hold the value that joins without effect: -0.0 in a sum.
+Every tree has its own element, so nothing is added before all terms are there, and the additions
+are bit-equal to those of a serial loop. There is an element for each tree that the loop can reach,
+in ascending order. Elements that may stay unused, because of the guard of a last tile or because
+trees are not evenly spaced, hold the neutral value: -0.0 in a sum.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from ..values import dataclass
 from .nest_facts import NestFacts, name_of
 
 TERMS = "terms"
-"""Name of the buffer of what trees add."""
+"""Name of the buffer of terms."""
 
 AHEAD = 16
-"""Terms that are loaded while the ones before are added: a load takes longer than an addition."""
+"""Terms that are loaded ahead of the additions, since a load takes longer than an addition."""
 
 WITHOUT_EFFECT = {**ops.INITIAL, ops.ADD: -0.0}
-"""What changes no value that it is joined to, not even -0.0, by how values are joined."""
+"""The neutral value of each reduction, which does not even change -0.0."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A loop over rows, classes or trees with concurrent trees inside, and what is around.
+    """A loop over rows, classes or trees that contains concurrent trees.
 
     Attributes:
-        facts: of the loops of the nest.
+        facts: facts about the loops of the nest.
         loop: the outermost loop whose iterations run at the same time.
-        margin: the buffer that walks are added to.
+        margin: the buffer that leaf values are added to.
         n: number of rows.
-        around: the loops outside.
+        around: the loops around it.
     """
 
     facts: NestFacts
@@ -60,16 +60,16 @@ class Region:
     around: tuple[tirx.For, ...]
 
     def span(self, kind: Kind) -> tuple[Any, Any, Any]:
-        """Return the first row or class, how many there are here, and at most."""
+        """Return the first row or class, how many there are here, and the most anywhere."""
         total = self.n if kind == "batch" else self.margin.shape[1]
         return self.facts.span(kind, self.around, self.loop, self.n, total)
 
 
 class OrderedRegion(Region):
-    """A region in which trees are added in order."""
+    """A region whose trees are added in order."""
 
     def rewrite(self) -> tirx.Stmt:
-        """Return the statements in the place of the loop."""
+        """Return the statements that replace the loop."""
         (row0, rows, most_rows), (class0, classes, most_classes) = map(self.span, OUTPUT_KINDS)
         spread = self.facts.has_level(self.loop)
         stores = ir.find_stores(self.loop)
@@ -105,14 +105,14 @@ class OrderedRegion(Region):
 
     @cached_property
     def _trees(self) -> Array:
-        """Int64, what the loops inside add to the number of the tree, ascending."""
+        """Int64, tree offsets that the loops inside cover, ascending."""
         trees = list_values_inside(self._fact, self._guards, "tree")
         assert trees is not None, "the number of trees is known"
         return trees
 
     @cached_property
     def _step(self) -> int:
-        """How far the trees of neighbouring places are apart."""
+        """The distance between trees of neighbouring elements."""
         return max(1, int(np.gcd.reduce(np.diff(self._trees))))
 
     @property
@@ -122,16 +122,16 @@ class OrderedRegion(Region):
 
     @property
     def _may_leave_places_empty(self) -> bool:
-        """Whether some place has no tree, or a guard may cut trees off for some loops around.
+        """Return whether some element may stay without a tree, because of gaps or guards.
 
-        Or whether rows or classes have gaps, which no thread of a GPU may touch.
+        Also true if rows or classes have gaps, which no GPU thread may touch.
         """
         cut = is_cut(self._fact, self._guards, "tree")
         whole = (has_no_gaps(self._fact, self._guards, kind) for kind in OUTPUT_KINDS)
         return cut or self._places != len(self._trees) or not all(whole)
 
     def _fits_a_block(self, most_rows: Any) -> bool:
-        """Whether one block of a GPU has all trees of some rows, of which the number is known."""
+        """Return whether one GPU block has all trees of its rows, whose number is known."""
         loops = self.facts.on_levels(self.loop)
         trees = [loop for loop in loops if self.facts.of(loop).kind == "tree"]
         blocks = [loop for loop in trees if self.facts.level(loop) == "grid"]
@@ -140,7 +140,7 @@ class OrderedRegion(Region):
     # -- code -------------------------------------------------------------------------------------
 
     def _keep_terms(self, terms: Any, row0: Any, class0: Any) -> tirx.Stmt:
-        """The loop, which stores what it added."""
+        """Return the loop, with its additions replaced by stores of terms."""
         first = int(self._trees[0]) if len(self._trees) else 0
 
         def keep(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
@@ -157,7 +157,7 @@ class OrderedRegion(Region):
     def _add_by_threads(
         self, code: Builder, terms: Any, begin: list[Any], counts: list[Any], how: str
     ) -> None:
-        """Emit the additions for a GPU, a thread for each row and class."""
+        """Emit the additions for a GPU, with a thread for each row and class."""
         with code.nest("add", counts[::-1], spread=True) as (c, r):
             at = [begin[0] + r, begin[1] + c]
             ends = [i < end for i, end in zip(at, self.margin.shape, strict=True)]

@@ -1,21 +1,21 @@
-"""Write what sums start from, and let it enter once where TVM has made several sums of one.
+"""Writes the initial values of sums, once each even where TVM has split a sum into several.
 
 takes: IRModule with blocks; gives: IRModule with blocks, whose reduction loops are not bound.
 
-`SeparateSums` gives the initial values of our own schedules loops of their own, before the
-outermost loop over trees. `PlaceInitials` is for what TVM's primitives have made:
+`SeparateSums` moves the initial values of our own schedules into separate loops before the
+outermost loop over trees. `PlaceInitials` handles functions scheduled by TVM's primitives:
 
     init: part[k, r] = base[c]                       init: part[k, r] = 0
           part[k, r] = reduce(part[k, r], walk)            part[k, r] = reduce(part[k, r], walk)
     init: margin[r] = base[c]                -->     init: margin[r] = base[c]
           margin[r] = reduce(margin[r], part[k, r])        margin[r] = reduce(margin[r], part[k, r])
 
-`rfactor` lets every part begin with the value that the whole begins with, since a base score passes
-for what additions start from (`tir_gen.ops`). A part that is joined to another sum starts from what
-its reduction says. So do the sums of threads that share a reduction, and the initial value is
-joined to what they give together. Conditions that TVM's primitives lose are made anew.
+`rfactor` starts every part with the initial value of the whole, since a base score is registered as
+an initial value of additions (`tir_gen.ops`). A part that is added to another sum must start from
+the `initial` of its reduction instead. So must the sums of threads that share a reduction; the
+initial value is added to their joint result. Conditions that TVM's primitives lose are restored.
 
-Our own schedules have one sum here, and are left as they are: PrivatizeSums comes later.
+Our own schedules have one sum here, and are left unchanged: PrivatizeSums comes later.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from .reading.blocks import find_walk_block, list_blocks
 
 @function_pass
 class SeparateSums(NestPass):
-    """Let initial values have loops of their own, and the epilogue the threads of the walks."""
+    """Gives initial values separate loops, and maps the epilogue to the threads of the walks."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite what is before and behind the walks; without facts, nothing."""
+        """Rewrite the statements before and after the walks; without facts, nothing."""
         loops, walk = self.facts.nest.loops(), find_walk_block(func)
         if walk is None or not loops:
             return func
@@ -59,7 +59,7 @@ class SeparateSums(NestPass):
         return tir.mod["main"]
 
     def _find_first(self, around: tuple[tirx.For, ...]) -> int:
-        """Return the place of the outermost loop that runs over trees or is written anew.
+        """Return the index of the outermost loop that is over trees or will be rewritten.
 
         If that loop is parallel, it stays the only child of parallel loops around it.
         """
@@ -77,10 +77,10 @@ class SeparateSums(NestPass):
 
 @function_pass
 class PlaceInitials:
-    """Rewrite what parts start from, then let TVM lower the reductions that threads share."""
+    """Corrects the initial values of parts, then lets TVM lower reductions across threads."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Look for parts first, for those of threads have no stores yet."""
+        """Rewrite parts first, since those of threads have no stores yet."""
         body = _start_parts(func.body)
         loops = ir.find_all(body, tirx.For, lambda loop: loop.thread_binding is not None)
         func, bound = func.with_body(body), {loop.loop_var for loop in loops}
@@ -88,7 +88,7 @@ class PlaceInitials:
 
 
 def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
-    """Let sums that are joined to others start from the initial values of their reductions."""
+    """Start sums that are added to others from the initial values of their reductions."""
     stores = ir.find_stores(body)
     reductions = [x for x in stores if ops.is_call(x.value, ops.REDUCE)]
     sums = {x.buffer: x.value.args[2] for x in reductions}
@@ -112,7 +112,7 @@ def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _stay_in_domain(realize: Any) -> Any:
-    """Return a block with the conditions that `rfactor` leaves out: its axes end where they end."""
+    """Return a block with the bounds of its axes as conditions, which `rfactor` omits."""
     if not isinstance(realize.predicate, tirx.IntImm):
         return realize
     axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
@@ -121,7 +121,7 @@ def _stay_in_domain(realize: Any) -> Any:
 
 
 def _close(first: Any, steps: list[tuple[Any, Any]]) -> set[Any]:
-    """Return what can be reached by steps from one thing to another."""
+    """Return the transitive closure: all that can be reached by steps."""
     reached, size = set(first), -1
     while size != len(reached):
         size = len(reached)
@@ -132,8 +132,8 @@ def _close(first: Any, steps: list[tuple[Any, Any]]) -> set[Any]:
 def _reduce_across_threads(func: tirx.PrimFunc, bound: set[Any]) -> tirx.Stmt:
     """Lower reductions whose loops are bound to threads.
 
-    TVM wants every thread to start from one value, and writes the sum of all with the initial value
-    left out. It also writes it without a condition that stands alone, so conditions come in pairs.
+    TVM needs one initial value for every thread, and writes the total without it. It also drops a
+    condition that stands alone, so conditions are written in pairs.
     """
     initials = dict[Any, tuple[tirx.BufferStore, str]]()
 

@@ -1,4 +1,4 @@
-"""Give parallel iterations over trees sums of their own, and add these up behind the loop.
+"""Gives concurrent iterations over trees private sums, which are added after the loop.
 
 takes: IRModule without blocks, whose parallel loops are still serial; gives: IRModule.
 
@@ -10,13 +10,12 @@ takes: IRModule without blocks, whose parallel loops are still serial; gives: IR
                                                        for r in range(n):
                                                            margin[r, c] += part[t0, c, r]
 
-The base score is in `margin` already, so it enters once. The sums live in a buffer of the call, so
-calls do not meet. `part` covers the rows and classes that the loop can reach: all values below it,
-from the sum of the loops around it on. Nested loops over trees have one dimension each and are
-added up level by level, outermost first. A loop with `atomic_reduce` has no dimension; its
-additions are atomic. On a GPU, the threads of a loop with `vector_reduce` share a part for each
-group of so many, see `thread_sums`, and need none if they are one group. With `ordered_reduce`
-no sums are made inside, see `ordered_sums`.
+The base score is in `margin` already, so it enters once. The sums are in a buffer of the call, so
+concurrent calls do not interfere. `part` covers the rows and classes that the loop can reach.
+Nested loops over trees have one dimension each and are reduced level by level, outermost first. A
+loop with `atomic_reduce` has no dimension; its additions are atomic. On a GPU, the threads of a
+loop with `vector_reduce` share a part per shuffle group, see `thread_sums`, and need none if there
+is one group. With `ordered_reduce` no sums are made inside, see `ordered_sums`.
 
 From the SilvanForge drafts on reductions: one private copy per conflicting loop.
 """
@@ -40,15 +39,15 @@ from .nest_facts import SUMS_OF, NestFacts, name_of
 from .ordered_sums import OrderedRegion, Region
 
 BLOCK_ROWS = 512
-"""Rows that a thread of a CPU adds up at a time: their sums stay in its cache."""
+"""Rows that a CPU thread reduces at a time, so that their sums stay in its cache."""
 
 
 @function_pass
 class PrivatizeSums(NestPass):
-    """Rewrite the accumulations inside parallel loops over trees."""
+    """Rewrites the additions inside parallel loops over trees."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Visit the nest with the loops around in mind."""
+        """Rewrite the nest, tracking the loops around each statement."""
         facts, n = self.facts, func.params[0].shape[0]
 
         def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
@@ -74,9 +73,9 @@ class PrivatizeSums(NestPass):
 def _with_threads_in_common(
     facts: NestFacts, region: tirx.For, trees: list[tirx.For]
 ) -> tuple[tirx.For, list[tirx.For]]:
-    """Let loops beside each other have one variable if they are on one dimension of a GPU.
+    """Give sibling loops on the same GPU dimension a common variable.
 
-    Returns the region, and the longest loop of each dimension: the others leave sums at zero.
+    Returns the region, and the longest loop of each dimension; sums of the others stay zero.
     """
     nest, kept = facts.nest, list[tirx.For]()
     for loop in trees:
@@ -92,7 +91,7 @@ def _with_threads_in_common(
 
 
 def _share_variable(region: tirx.For, variables: set[Any], first: tirx.For) -> tirx.For:
-    """Give loops the variable of another one, and its way of adding up."""
+    """Give loops the variable of another loop, and its reduction."""
 
     def rename(loop: tirx.For) -> tirx.For:
         if loop.loop_var not in variables:
@@ -105,7 +104,7 @@ def _share_variable(region: tirx.For, variables: set[Any], first: tirx.For) -> t
 
 
 def _zero_outside(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
-    """Return a region in which variables are 0 wherever the loop of theirs is not around."""
+    """Replace variables by 0 wherever their loop is not around."""
 
     def close(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         if isinstance(s, tirx.For):
@@ -118,14 +117,14 @@ def _zero_outside(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
 
 
 def _find_sums(statement: tirx.Stmt) -> Any | None:
-    """Return the buffer that walks are added to, or None where leaves are only stored."""
+    """Return the buffer that leaf values are added to; None if leaves are only stored."""
     found = (x.buffer for x in ir.find_stores(statement) if ops.is_call(x.value, ops.REDUCE))
     return next(found, None)
 
 
 @dataclass(frozen=True)
 class _Region(Region):
-    """A region in which concurrent trees have sums of their own.
+    """A region whose concurrent trees have private sums.
 
     Attributes:
         trees: the parallel loops over trees, innermost first.
@@ -135,16 +134,16 @@ class _Region(Region):
 
     @property
     def levels(self) -> list[tirx.For]:
-        """The loops that get a dimension."""
+        """The loops that get a dimension of the partial sums."""
         plain = [x for x in self.trees if self.facts.reduction(x)[0] != "atomic"]
         return [x for x in plain if not (self.facts.shuffle_width(x) and self.count(x) == 1)]
 
     def is_shared(self, loop: tirx.For) -> bool:
-        """Whether the partial sums of a loop lie in shared memory."""
+        """Return whether the partial sums of a loop are in shared memory."""
         return self.facts.reduction(loop)[0] == "shared" or bool(self.facts.shuffle_width(loop))
 
     def rewrite(self) -> tirx.Stmt:
-        """Return the statements in the place of the loop."""
+        """Return the statements that replace the loop."""
         (row0, rows, most_rows), (class0, classes, most_classes) = map(self.span, OUTPUT_KINDS)
         counts = [ir.i64(self.count(loop)) for loop in self.levels]
         if not counts:
@@ -174,7 +173,7 @@ class _Region(Region):
         return code.finish()
 
     def _count_threads(self) -> int:
-        """Threads of the blocks that run this region."""
+        """Return the number of threads in the blocks that run this region."""
         sizes = dict[str, int]()
         for fact in map(self.facts.of, (*self.around, *ir.find_loops(self.loop))):
             if fact.gpu and fact.gpu.startswith("block"):
@@ -182,16 +181,16 @@ class _Region(Region):
         return prod(sizes.values())
 
     def count(self, loop: tirx.For) -> int:
-        """Iterations of a loop over trees, also where fewer are left inside other loops.
+        """Return the number of partial sums of a loop over trees: one per iteration.
 
-        Groups of them where they are added up by shuffles.
+        With shuffles, one per group of threads.
         """
         count = self.facts.nest[name_of(loop)].count
         assert count is not None, "the number of trees is known"
         return -(-count // (self.facts.shuffle_width(loop) or 1))
 
     def _redirect_additions(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
-        """The loop, whose additions go to the place that is given for each of their old ones."""
+        """Redirect the loop's additions to the element that `place` returns for each."""
         atomic = any(self.facts.reduction(loop)[0] == "atomic" for loop in self.trees)
 
         def store(old: tirx.BufferStore) -> tirx.BufferStore:
@@ -206,16 +205,16 @@ class _Region(Region):
 
 @dataclass(frozen=True)
 class _Dimension:
-    """One dimension of the partial sums, which is added up.
+    """One dimension of the partial sums, to be reduced.
 
-    The outermost is added up into the margins, others into their element 0.
+    The outermost is added to the margins, others to their element 0.
 
     Attributes:
         part: buffer of the partial sums: these dimensions, then classes and rows.
         margin: the buffer of the margins.
         counts: lengths of all dimensions.
-        level: the number of this one.
-        rows, classes: the first one, and how many.
+        level: index of this dimension.
+        rows, classes: the first row or class, and the number of them.
     """
 
     part: Any
@@ -231,7 +230,10 @@ class _Dimension:
         return 1 if self.level else 0
 
     def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:
-        """Indices of an element; those of the dimensions inside are 0, for they are added up."""
+        """Return the indices of an element.
+
+        Inner dimensions are 0, since they are reduced already.
+        """
         inner = [ir.i64(0)] * (len(self.counts) - self.level - 1)
         return [*places, element, *inner, c, r]
 
@@ -242,13 +244,13 @@ class _Dimension:
         code.store(target, target[at] + source, at)
 
     def _sum(self, places: list[Any], c: Any, r: Any) -> tuple[Any, list[Any]]:
-        """Where the sum of all elements is."""
+        """Return the buffer and indices of the sum of all elements."""
         if self.level:
             return self.part, self._at(places, ir.i64(0), c, r)
         return self.margin, [self.rows[0] + r, self.classes[0] + c]
 
     def add(self, code: Builder, width: int, shares_rows: bool) -> None:
-        """Emit loops that add up, `width` rows at once, in blocks of rows if threads share them."""
+        """Emit loops that reduce, `width` rows at once, in blocks of rows if threads share them."""
         rows = self.rows[1]
         if not shares_rows or (isinstance(rows, tirx.IntImm) and int(rows) <= BLOCK_ROWS):
             return self._add_rows(code, width, ir.i64(0), rows)
@@ -258,7 +260,7 @@ class _Dimension:
             self._add_rows(code, width, begin, tirx.min(size, rows - begin))
 
     def _add_rows(self, code: Builder, width: int, first: Any, rows: Any) -> None:
-        """Emit the loops for some rows."""
+        """Emit the reduction loops for some rows."""
         *outer, count = self.counts[: self.level + 1]
         with code.nest("add", [*outer, count - self._first, self.classes[1]]) as (*places, i, c):
             for lanes, begin, groups in code.groups(rows, width):
@@ -266,14 +268,14 @@ class _Dimension:
                     self._add(code, places, i, c, first + begin + group * lanes + lane)
 
     def add_by_threads(self, code: Builder, threads: int) -> None:
-        """Emit the same for a GPU, whose threads share the rows and classes.
+        """Emit the reduction for a GPU, whose threads share the rows and classes.
 
-        A thread finishes whole sums. Where these are fewer than half of the threads, more of them
-        share a sum: the upper half is added to the lower one, until one is left.
+        A thread computes whole sums. If these are fewer than half of the threads, several threads
+        share a sum: the upper half is added to the lower half, until one is left.
 
         Args:
             code: where to append it.
-            threads: of the block, if the sums lie in shared memory, else 0.
+            threads: number of threads in the block if the sums are in shared memory, else 0.
         """
         (*outer, count), spans = self.counts[: self.level + 1], [self.classes[1], self.rows[1]]
         sums = [int(x) if isinstance(x, tirx.IntImm) else 1 for x in (*outer, *spans)]

@@ -1,9 +1,9 @@
-"""The module after every pass, for those who look at it.
+"""Records the module after every pass, for inspection.
 
-takes: what TVM runs while `Stages` are among the instruments of its context; gives: modules.
+takes: TVM's pass events while `Stages` is an instrument of the context; gives: modules.
 
-Functions are lowered one by one, by passes that have the same names for all. So a stage holds the
-functions as they are behind the passes of one name.
+Functions are lowered one by one, by passes with the same names. So a stage holds the functions as
+they are after the passes of one name.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import tvm
 from tvm import tirx
 
 SCHEDULE: Any = tvm.transform.module_pass(lambda mod, ctx: mod, opt_level=0, name="schedule")
-"""Does nothing but be a stage: functions as they are scheduled."""
+"""An empty pass, whose stage holds the functions as scheduled."""
 
 
 @tvm.instrument.pass_instrument
 class Stages:
-    """Keeps what sequences of passes make of functions.
+    """Records the functions after each pass.
 
     Attributes:
-        functions: by the name of a stage, the first stage first, and by their own.
+        functions: functions by name, by the name of the stage, in order.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class Stages:
         self._around = 0  # passes that are running
 
     def run_before_pass(self, mod: tvm.IRModule, info: Any) -> None:
-        """Count the passes that run; TVM calls this."""
+        """Count nested passes; TVM calls this."""
         self._around += 1
 
     def run_after_pass(self, mod: tvm.IRModule, info: Any) -> None:
-        """Add functions to a stage, of a name that they have had to the next; TVM calls this.
+        """Add functions to the stage named after the pass; TVM calls this.
 
-        TVM's passes may come twice: then "tirx.StmtSimplify" is followed by "tirx.StmtSimplify 2".
+        A repeated pass gets a number: "tirx.StmtSimplify" is followed by "tirx.StmtSimplify 2".
         """
         self._around -= 1
         if self._around != 1:  # a sequence itself, or what a pass runs

@@ -1,4 +1,4 @@
-"""Turn the guards inside loops into the bounds of the loops.
+"""Turns guards inside loops into bounds of the loops.
 
 takes: IRModule without blocks; gives: IRModule.
 
@@ -23,9 +23,9 @@ from .function_pass import NestPass, function_pass
 
 @function_pass
 class TightenGuards(NestPass):
-    """Bound the loops whose whole body is guarded, by conditions linear in the loop variable.
+    """Bounds loops whose whole body is guarded by conditions linear in the loop variable.
 
-    Parallel loops must stay neighbours, of constant extents, to be fused.
+    Parallel loops must stay adjacent, with constant extents, to be fused.
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -54,7 +54,7 @@ class TightenGuards(NestPass):
 
 
 def _guard_together(body: tirx.Stmt) -> tirx.Stmt:
-    """Return what follows a walk, loops over classes, under the guards that all of them have."""
+    """Hoist the guards that all statements after a walk share."""
     parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
     if len(parts) < 2 or not all(map(_is_guarded, parts)):
         return body
@@ -74,7 +74,7 @@ def _holds(condition: Any, conditions: list[Any]) -> bool:
 
 
 def _upper_bound(condition: Any, var: tirx.Var) -> Any | None:
-    """Return the least e with: condition iff var < e; None if it has another form."""
+    """Return the least e with (condition iff var < e); None if the condition has another form."""
     if not isinstance(condition, tirx.LT):
         return None
     linear = sym.detect_linear_equation(condition.b - condition.a, [var])

@@ -1,4 +1,4 @@
-"""Write the part of a nest that S-TIR cannot hold: loops with copies.
+"""Writes the part of a nest that S-TIR cannot hold: loops with copies.
 
 takes: IRModule without blocks, its nest as it was before the first copy; gives: IRModule.
 
@@ -10,7 +10,7 @@ takes: IRModule without blocks, its nest as it was before the first copy; gives:
                                                        S(d2 + 40, b1@d2)
 
 A loop variable of S-TIR counts iterations. Inside a copy it is replaced by the values of all loops
-that came from it, divided by its step; the divisions leave no remainder.
+that came from it, divided by its step; the divisions are exact.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .nest_facts import NestFacts, amount, list_conditions, name_of
 
 @function_pass
 class WriteNest(NestPass):
-    """Replace the loops that directives have put copies in the place of."""
+    """Replaces loops by the copies that directives have made of them."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Find the outermost replaced loop and write its successors in its place."""
+        """Find the outermost replaced loop and write the copies in its place."""
         n, facts = func.params[0].shape[0], self.facts
 
         def write(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
@@ -47,13 +47,13 @@ class WriteNest(NestPass):
 
 @dataclass(frozen=True)
 class _Writer:
-    """One part of a nest under construction.
+    """Writes one part of a nest.
 
     Attributes:
-        facts: of the loops of the nest.
+        facts: facts about the loops of the nest.
         n: number of rows.
-        origins: variable and step of the S-TIR loop that each index stands for.
-        store: the body of that nest.
+        origins: variable and step of the S-TIR loop behind each index.
+        store: the innermost statement of that nest.
     """
 
     facts: NestFacts
@@ -63,7 +63,7 @@ class _Writer:
 
     @classmethod
     def of(cls, facts: NestFacts, n: Any, statement: tirx.Stmt) -> _Writer:
-        """Take a nest of S-TIR apart; its guards are written anew."""
+        """Take apart a nest of S-TIR; its guards are written again."""
         steps = {name: amount(loop.step, n) for name, loop in facts.origins.items()}
         origins = {name_of(x): (x.loop_var, steps[name_of(x)]) for x in ir.find_loops(statement)}
         (store,) = ir.find_stores(statement)
@@ -77,7 +77,7 @@ class _Writer:
         return ir.join_statements([self._loop(child, around) for child in parent.children])
 
     def _loop(self, loop: Loop, around: dict[str, Any], outer: Any = None) -> tirx.Stmt:
-        """Write a loop, that of one case under a condition on the variable of the `outer` one."""
+        """Write a loop; one with a `case` gets a condition on the `outer` loop's variable."""
         var = tirx.Var(ir.name_of_var(loop.name.split("@")[0]), "int64")
         step = amount(loop.step, self.n)
         inside = {**around, loop.name: var * step + loop.start}
@@ -92,7 +92,7 @@ class _Writer:
         return ir.guard(written, [] if loop.case is None else [tirx.EQ(outer, ir.i64(loop.case))])
 
     def _leaf(self, around: dict[str, Any]) -> tirx.Stmt:
-        """The store, for the values of the loops around it, under their guards."""
+        """Return the store for the values of the loops around it, under their guards."""
         copies = self.facts.nest.copies
         counts = {
             var: tirx.floordiv(sum(around[x] for x in copies(name) if x in around), step)

@@ -1,4 +1,4 @@
-"""Programs that nobody edits: their fitted forests predict by compiled code.
+"""Makes the fitted forests of unmodified programs predict by compiled code.
 
 takes: fitted estimators, when a program calls them; gives: what their own methods give, sooner.
 

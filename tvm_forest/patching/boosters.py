@@ -61,11 +61,11 @@ BOOSTERS = {
         ("_CatBoostBase", "CatBoost", "CatBoostClassifier", "CatBoostRegressor", "CatBoostRanker"),
     ),
 }
-"""For a module of estimators, where the classes are that hold the trees."""
+"""By module of estimators, the classes that contain the trees."""
 
 
 def list_changers(cls: type) -> dict[str, Any]:
-    """Return the methods of a class that may change its trees, each with what stands for it."""
+    """Return a class's methods that may change its trees, with their replacements."""
     return {
         name: with_new_stamp(own)
         for name, own in vars(cls).items()
@@ -75,7 +75,7 @@ def list_changers(cls: type) -> dict[str, Any]:
 
 
 def _find_booster(model: Any) -> Any:
-    """Return what holds the trees: CatBoost's estimators do so themselves."""
+    """Return the object that contains the trees; CatBoost's estimators do so themselves."""
     for name in ("_Booster", "_object"):
         found = vars(model).get(name)
         if found is not None:
@@ -84,10 +84,9 @@ def _find_booster(model: Any) -> Any:
 
 
 def state_of_booster(model: Any) -> Any:
-    """Return what differs once the estimator may predict otherwise.
+    """Return a key that changes whenever the estimator's predictions may change.
 
-    Parameters and other attributes are compared by what they hold if that is plain, and by identity
-    if it is not.
+    Parameters and other attributes are compared by value if they are plain, else by identity.
     """
     booster = _find_booster(model)
     about = [
@@ -100,7 +99,7 @@ def state_of_booster(model: Any) -> Any:
 
 
 def refuse_options(model: Any) -> None:
-    """Refuse what changes predictions and is kept with the parameters, or runs elsewhere.
+    """Refuse parameters that change predictions, or select another device.
 
     Raises:
         UnsupportedModel: an option of that kind.
@@ -131,7 +130,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def to_plain_rows(model: Any, rows: Any, forest: Forest) -> Array:
-    """Return rows about which the library has no question.
+    """Return rows that the library accepts without a check or warning.
 
     Raises:
         InputError: rows that it may refuse, warn of, or read in another way than by their places.

@@ -36,7 +36,7 @@ def _accept(_: Any) -> None:
 
 @dataclass(frozen=True)
 class Family:
-    """Estimators that are alike.
+    """A kind of estimators, patched in the same way.
 
     Attributes:
         answers: what compiled code does for each method that is replaced; given the estimator, a
@@ -58,12 +58,12 @@ class Family:
     ignored: tuple[str, ...] = ()
 
     def takes(self, args: Any, kwargs: Any) -> bool:
-        """Tell whether a call gives rows and nothing else that matters."""
+        """Return whether a call passes rows, and no other argument that matters."""
         rest = [name for name in kwargs if name not in self.ignored]
         return len(args) + len(rest) == 1 and set(rest) <= {"X", "data"}
 
     def is_in_training(self, estimator: Any) -> bool:
-        """Return whether the estimator calls its own `predict` while it is trained."""
+        """Return whether the estimator is being trained, when it may call its own `predict`."""
         return bool(vars(estimator).get("_in_fit", False))
 
 
@@ -71,7 +71,7 @@ class Family:
 
 
 def _digest_trees(estimators: Iterable[Any]) -> tuple[Any, ...]:
-    """Return a key that differs for different fitted trees of `sklearn.tree`.
+    """Return a digest of fitted trees of `sklearn.tree`.
 
     Raises:
         UnsupportedModel: a tree is of another class, which may predict in another way.
@@ -87,7 +87,7 @@ def _digest_trees(estimators: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _attributes(estimator: Any, names: str) -> bytes:
-    """Return what some attributes hold; those that are missing count as None."""
+    """Return the contents of attributes as bytes; missing ones count as None."""
     values = vars(estimator)
     return pickle.dumps([values.get(name) for name in names.split()])
 
@@ -144,12 +144,12 @@ def _check_for_histograms(model: Any, rows: Any, _: Forest) -> Array:
 
 
 def _are_checked(model: Any, rows: Any, _: Forest) -> Array:
-    """Return rows that the public method has checked before it calls for sums."""
+    """Return the rows unchanged: the public method has checked them already."""
     return _as_checked(rows)
 
 
 def _count_threads(n_jobs: Any) -> int:
-    """Return how many threads scikit-learn would use."""
+    """Return the number of threads that scikit-learn would use."""
     joblib = import_module("joblib")  # which scikit-learn has imported
     return int(joblib.effective_n_jobs(n_jobs))
 
@@ -215,7 +215,7 @@ def _predict_chances(model: Any, predictor: Predictor, rows: Array) -> Any:
 
 
 def _tell_inexact(name: str, forest: Forest) -> str | None:
-    """Tell why values of a booster differ from its library's: their powers are others."""
+    """Return why a booster's values are not bit-equal: its library has another exponential."""
     if LINK_ULPS[forest.link] and not (name == "predict" and forest.gives_labels):
         return f"{name} may differ in the last places, by the link {forest.link}"
     return None
@@ -251,4 +251,4 @@ FAMILIES: Mapping[str, Mapping[str, Family]] = {
         ("CatBoostClassifier", "CatBoostRegressor", "CatBoostRanker"), _BOOSTERS
     ),
 }
-"""The classes of each module whose methods are replaced."""
+"""The patched classes of each module."""

@@ -1,4 +1,4 @@
-"""Classes of libraries, whose methods are replaced when the library is imported.
+"""Patches classes of libraries, at once or when a library is imported.
 
 takes: the tables of `families` and `boosters`; gives: nothing; `end` puts all back.
 
@@ -19,11 +19,11 @@ from .methods import stand_for
 
 _MISSING = object()
 _replaced: list[tuple[type, str, Any, Any]] = []
-"""Class, name, what was there in the class itself or `_MISSING`, and what stands there now."""
+"""The patched methods: class, name, original or `_MISSING`, and replacement."""
 
 
 class _Watch:
-    """Finds modules as others do, and replaces methods once one of ours has run."""
+    """An import hook that patches a module of ours after it has run."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -44,7 +44,7 @@ _WATCH = _Watch()
 
 
 def _replace_after(spec: ModuleSpec) -> None:
-    """Let the loader of a module, which is this module's alone, replace methods at its end."""
+    """Wrap the module's own loader, so that methods are replaced after it has run."""
     loader: Any = spec.loader
     if not hasattr(loader, "__dict__") or not hasattr(loader, "exec_module"):
         return
@@ -59,7 +59,7 @@ def _replace_after(spec: ModuleSpec) -> None:
 
 
 def begin() -> None:
-    """Replace the methods of classes that there are, and of those to come."""
+    """Patch existing classes, and those imported later."""
     sys.meta_path.insert(0, _WATCH)
     for name in FAMILIES:
         module = sys.modules.get(name)
@@ -68,7 +68,7 @@ def begin() -> None:
 
 
 def end() -> None:
-    """Put back what was replaced, unless somebody else has replaced it since."""
+    """Restore the originals, unless other code has replaced them since."""
     sys.meta_path.remove(_WATCH)
     while _replaced:
         cls, name, before, ours = _replaced.pop()
@@ -81,7 +81,7 @@ def end() -> None:
 
 
 def _replace_in(module_name: str) -> None:
-    """Replace the methods of the classes of a module that was imported."""
+    """Patch the classes of an imported module."""
     module, found = sys.modules[module_name], list[tuple[type, str, Any]]()
     place, names = BOOSTERS.get(module_name, ("", ()))
     for cls in (getattr(sys.modules.get(place), name, None) for name in names):

@@ -1,4 +1,4 @@
-"""What stands for a method of a class of estimators.
+"""Replacements for methods of estimators.
 
 takes: a call; gives: what the method gives, from compiled code where that is equal to the bit.
 """
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from .families import Family
 
 _WITHIN = threading.local()
-"""`estimators`: the identities of those whose own methods this thread is in."""
+"""`estimators`: ids of the estimators whose own methods are running on this thread."""
 
 
 class _Left(Exception):
-    """A call is left to the library, for the reason that is its text."""
+    """Raised to leave a call to the library, with the reason as its text."""
 
 
 def stand_for(cls: type, name: str, family: Family, own: Callable[..., Any]) -> Any:
-    """Return a method that runs compiled code where it can.
+    """Return a replacement for a method, which runs compiled code where it can.
 
     Args:
         cls: the class; those that derive from it keep its own method, for they may predict in
@@ -48,7 +48,7 @@ def stand_for(cls: type, name: str, family: Family, own: Callable[..., Any]) -> 
 
 @dataclass(frozen=True)
 class _Stand:
-    """A method of a class, and what stands for it; see `stand_for`."""
+    """A patched method of a class; see `stand_for`."""
 
     cls: type
     name: str
@@ -56,7 +56,7 @@ class _Stand:
     own: Callable[..., Any]
 
     def call(self, model: Any, args: Any, kwargs: Any) -> Any:
-        """Return what the method gives for an estimator."""
+        """Return the result of the method for an estimator."""
         record, n_rows = RECORDS.find(model, Record), _count_rows(args, kwargs)
         begin = time.perf_counter()
         try:
@@ -73,7 +73,7 @@ class _Stand:
     def _run_own(
         self, model: Any, record: Record, n_rows: int, reason: str, args: Any, kwargs: Any
     ) -> Any:
-        """Let the library predict, and note what that takes."""
+        """Call the library's own method, and record its duration."""
         within, begin = _within(), time.perf_counter()
         within.add(id(model))
         try:
@@ -86,7 +86,7 @@ class _Stand:
         return answer
 
     def _find_ready(self, model: Any, record: Record, n_rows: int, args: Any, kwargs: Any) -> Ready:
-        """Return the predictor for a call.
+        """Return the predictor for a call, or raise `_Left`.
 
         Raises:
             _Left: there is none, or it is not to be used.
@@ -106,7 +106,7 @@ class _Stand:
         return ready
 
     def _run_compiled(self, model: Any, record: Record, ready: Ready, rows: Any) -> Any:
-        """Return what compiled code gives.
+        """Return the result of compiled code.
 
         Raises:
             _Left: the estimator has changed, or the rows are for the library, which says what is
@@ -131,7 +131,7 @@ def _within() -> set[int]:
 
 
 def _first(args: Any, kwargs: Any) -> Any:
-    """Return the rows of a call."""
+    """Return the rows, the first argument of a call."""
     return args[0] if args else kwargs.get("X", kwargs.get("data"))
 
 

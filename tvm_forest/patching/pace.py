@@ -1,9 +1,9 @@
-"""Which of two ways is faster for how many rows.
+"""Measures whether compiled code or the library is faster, by number of rows.
 
-takes: times of calls; gives: the way of the next one.
+takes: durations of calls; gives: which of the two serves the next call.
 
-Compiled code is checked to be that of the estimator at every call, which takes as long for one row
-as for many; a library may be faster for a few.
+Each call of compiled code first checks that the estimator is unchanged, which takes as long for one
+row as for many; for a few rows the library may therefore be faster.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 TRIES = 3
-"""Calls of compiled code before its times count: the first ones find cold caches."""
+"""Calls of compiled code before its durations count: the first ones have cold caches."""
 
 
 class Pace:
-    """The shortest times of both ways, by the number of binary digits of the number of rows."""
+    """The shortest durations of both, by the binary digits of the number of rows."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -23,13 +23,13 @@ class Pace:
         self._ours: dict[int, list[float]] = defaultdict(list)
 
     def note_theirs(self, n_rows: int, seconds: float) -> None:
-        """Note what the library's own method took."""
+        """Record a duration of the library's own method."""
         size = n_rows.bit_length()
         self.seconds += seconds
         self._theirs[size] = min(seconds, self._theirs.get(size, seconds))
 
     def note_ours(self, n_rows: int, seconds: float) -> None:
-        """Note what compiled code took, with all checks."""
+        """Record a duration of compiled code, including all checks."""
         times = self._ours[n_rows.bit_length()]
         if len(times) < TRIES:
             times.append(seconds)
@@ -37,7 +37,7 @@ class Pace:
             times[0] = min(times[0], seconds)
 
     def prefers_ours(self, n_rows: int) -> bool:
-        """Tell whether compiled code is to be called.
+        """Return whether compiled code should be called.
 
         It is tried for as many rows as the library was timed with. What holds for fewer holds for
         more until the library was timed, which it is where it was faster for fewer, or for none.

@@ -1,4 +1,4 @@
-"""What is known of the estimators that have predicted.
+"""Records of the estimators that have predicted.
 
 takes: estimators; gives: a predictor of what they are now, or why there is none.
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from .families import Family
 
 AFTER_S = 0.5
-"""Seconds of predictions of an estimator after which it is compiled, by default: about what
+"""Default seconds of an estimator's predictions before it is compiled: about the time that
 compiling takes, which another process does meanwhile."""
 
 PATIENCE = 10
-"""How many times as long a refused estimator predicts until it is read again."""
+"""Factor of prediction time after which a refused estimator is examined again."""
 
 
 @dataclass
 class Rule:
-    """What holds for all estimators, see `patch`; `build` compiles a forest."""
+    """Settings for all estimators, see `patch`; `build` compiles a forest."""
 
     after_s: float = AFTER_S
     build: Callable[[Forest], Predictor] = lambda forest: api.build(forest, wait=False)
@@ -47,7 +47,7 @@ RULE = Rule()
 
 @dataclass(frozen=True)
 class Ready:
-    """A predictor, and the state of the estimator that it was made of."""
+    """A predictor, and the state of the estimator from which it was made."""
 
     state: Any
     forest: Forest
@@ -55,7 +55,7 @@ class Ready:
 
 
 class Record:
-    """What is known of one estimator.
+    """The record of one estimator.
 
     Attributes:
         pace: how long its calls took.
@@ -70,7 +70,7 @@ class Record:
         self._wanted_s = 0.0
 
     def find(self) -> Ready | None:
-        """Return the predictor if its code is there; what it was made of may have changed since."""
+        """Return the predictor if it is compiled; the estimator may have changed since."""
         ready = self._ready
         if ready is None or ready.predictor.ready:
             return ready
@@ -81,12 +81,12 @@ class Record:
         return None
 
     def forget(self) -> None:
-        """Begin anew: the estimator is no longer what it was."""
+        """Reset the record, because the estimator has changed."""
         self._ready, self.pace, self._wanted_s = None, Pace(), 0.0
         self.reason = "it has changed since it was compiled"
 
     def note(self, estimator: Any, family: Family, n_rows: int, seconds: float) -> None:
-        """Note a call of the library's own method, and compile if it pays."""
+        """Record a call of the library's own method, and start to compile if it pays."""
         self.pace.note_theirs(n_rows, seconds)
         if self._ready is not None or self.pace.seconds < max(RULE.after_s, self._wanted_s):
             return
@@ -113,7 +113,7 @@ class Record:
             self._reads = False
 
     def _refuse(self, error: Exception) -> None:
-        """Keep why an estimator is not compiled, and leave it alone for a time."""
+        """Record why an estimator is refused, and ignore it for a time."""
         self._ready = None
         self._wanted_s = PATIENCE * max(self.pace.seconds, 1.0)
         line = (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Programs of Python, run as `python` does, with what `patch` does.
+"""Runs a Python program as `python` does, with `patch` in effect.
 
 takes: the words of a command line; gives: what the program does, its exit status, a summary.
 """
@@ -24,11 +24,11 @@ from .records import AFTER_S
 
 USAGE = "usage: tvm-forest run [--after-s S] (script.py | -m module) [argument ...]"
 _FAILED, _WRONG = 1, 2
-"""Exit statuses of a program that raises, and of a command line that is none."""
+"""Exit codes of a program that raises, and of a wrong command line."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a program, patched, and let the end of the process print what ran compiled.
+    """Run a program, patched, and print the summary when the process exits.
 
     Args:
         words: options of ours, then a script, or `-m` and a module, then the program's own words.
@@ -61,7 +61,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _tell(patched: object) -> None:
-    """Print the summary; nobody may listen any more."""
+    """Print the summary; a closed output is ignored."""
     try:
         print(patched, file=sys.stderr, flush=True)
     except (AttributeError, OSError, ValueError):
@@ -69,7 +69,7 @@ def _tell(patched: object) -> None:
 
 
 def _guard(program: Callable[[], None]) -> int:
-    """Run a program; what it raises is shown as Python shows it, without calls of ours."""
+    """Run a program; tracebacks are shown as by Python, without our frames."""
     try:
         program()
     except SystemExit:
@@ -90,12 +90,12 @@ def _guard(program: Callable[[], None]) -> int:
 
 
 def _is_before(file: str) -> bool:
-    """Tell whether a call is one that runs the program, rather than one of it."""
+    """Return whether a frame belongs to the code that starts the program."""
     return file in (__file__, runpy.__file__) or file.startswith("<frozen ")
 
 
 def _set_first_path(folder: str) -> None:
-    """Let imports look there first, in place of where our own command is."""
+    """Set the first entry of `sys.path`, in place of our command's folder."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
 
@@ -133,7 +133,7 @@ def _execute(code: Any, file: str | None, loader: Any, **names: Any) -> None:
 
 
 def _run_script(name: str) -> None:
-    """Run a file, or a folder or archive that has a `__main__.py`."""
+    """Run a file, or a folder or archive with a `__main__.py`."""
     path = Path(name)
     if path.is_dir() or path.suffix in (".zip", ".pyz"):
         del sys.path[: not getattr(sys.flags, "safe_path", False)]

@@ -1,10 +1,10 @@
-"""Whether an object still is what it was when it was compiled.
+"""Detects whether an object has changed since it was compiled.
 
 takes: arrays, objects; gives: numbers that differ if they do.
 
-Trees of scikit-learn may be written to through views that anybody holds, so arrays are told by
-what they hold. Boosters hide their trees behind calls of a library; each method of theirs that may
-change one gives it a new stamp.
+Trees of scikit-learn may be written to through views that anybody holds, so arrays are
+compared by their contents. Boosters hide their trees behind calls of a library; each method of
+theirs that may change one gives it a new stamp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Held = TypeVar("Held")
 
 
 class WeakTable(Generic[Held]):
-    """Values by the identity of objects, which are forgotten with them.
+    """Values by the identity of objects, dropped together with them.
 
     Unlike a WeakKeyDictionary, it asks for no hash: estimators may define what is equal.
     """
@@ -39,7 +39,7 @@ class WeakTable(Generic[Held]):
         return entry[1] if entry is not None and entry[0]() is key else None
 
     def set(self, key: Any, value: Held) -> None:
-        """Keep a value as long as the object lives."""
+        """Store a value for the lifetime of the object."""
         place = id(key)
 
         def forget(reference: weakref.ref[Any]) -> None:
@@ -52,7 +52,7 @@ class WeakTable(Generic[Held]):
             self._entries[place] = (weakref.ref(key, forget), value)
 
     def find(self, key: Any, make: Callable[[], Held]) -> Held:
-        """Return the value of an object, which is made if there is none."""
+        """Return the value of an object, creating it if there is none."""
         found = self.get(key)
         if found is None:
             with self._lock:
@@ -73,12 +73,12 @@ _NEW = itertools.count()
 
 
 def stamp_of(model: Any) -> int:
-    """Return a number that no other object has, and this one only until it may have changed."""
+    """Return a number unique to the object until it may have changed."""
     return _STAMPS.find(model, lambda: next(_NEW))
 
 
 def with_new_stamp(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that gives its object a new stamp, before it changes and after it."""
+    """Wrap a method so that its object gets a new stamp before and after the call."""
 
     @functools.wraps(method)
     def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -95,7 +95,7 @@ _WEIGHTS = np.zeros(0, np.uint64)
 
 
 def _weights(size: int) -> Array:
-    """Return odd random numbers, at least so many."""
+    """Return at least `size` odd random numbers."""
     global _WEIGHTS
     if len(_WEIGHTS) < size:
         drawn = np.random.default_rng(0).integers(0, 2**63, 2 * size, dtype=np.uint64)
@@ -104,7 +104,7 @@ def _weights(size: int) -> Array:
 
 
 def digest_arrays(arrays: Iterable[Array]) -> tuple[Any, ...]:
-    """Return what tells arrays from others by their contents, at the speed of memory.
+    """Return a digest of the contents of arrays, computed at memory speed.
 
     Each is a sum of its words times odd random numbers. A word that changes always changes it;
     several may cancel each other by chance, as often as two hashes of 64 bits are equal.

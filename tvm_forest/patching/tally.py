@@ -1,4 +1,4 @@
-"""What ran compiled, and what did not.
+"""Counts of calls that ran compiled, and of others with the reason.
 
 takes: calls; gives: a summary, and a line of the log for each new reason.
 """
@@ -13,11 +13,11 @@ from ..process.locks import make_lock
 LOG = logging.getLogger("tvm_forest.patching")
 
 MOST_REASONS = 100
-"""Lines of a summary, about: messages may name numbers, and so be without end."""
+"""Approximate limit of lines in a summary, since reasons may contain numbers."""
 
 
 class Tally:
-    """Calls and rows of each class of estimators, by why they were not compiled, or None."""
+    """Counts of calls and rows by class and by reason, None for compiled calls."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])

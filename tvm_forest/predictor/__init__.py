@@ -1,1 +1,1 @@
-"""A compiled forest, and all that it does: predict, save, load, export, take some rounds."""
+"""The compiled forest: predicts, saves, loads, exports, and selects rounds."""

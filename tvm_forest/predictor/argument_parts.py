@@ -1,6 +1,6 @@
-"""The arrays that the functions of a library read, as parts of an archive.
+"""Stores the arrays that a library's functions read as parts of an archive.
 
-takes: for each function its arrays; gives: parts, and the names of those that each function reads.
+takes: the arrays of each function; gives: parts, and the part names of each function.
 
 Functions share arrays, so each distinct one is a part once.
 """
@@ -17,7 +17,7 @@ Names = dict[str, list[str]]
 
 
 def to_parts(arguments: Mapping[str, Sequence[Array]]) -> tuple[dict[str, Array], Names]:
-    """Return each distinct array by name, and the names of those that each function reads."""
+    """Return each distinct array by name, and the names of the arrays that each function reads."""
     known: dict[bytes, str] = {}
     parts: dict[str, Array] = {}
     names: Names = {function: [] for function in arguments}
@@ -32,5 +32,5 @@ def to_parts(arguments: Mapping[str, Sequence[Array]]) -> tuple[dict[str, Array]
 
 
 def from_parts(parts: Mapping[str, Any], names: Names) -> dict[str, list[Array]]:
-    """Return for each function its arrays; functions share them as before."""
+    """Return the arrays of each function; arrays are shared as before."""
     return {function: [parts[name] for name in own] for function, own in names.items()}

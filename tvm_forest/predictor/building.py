@@ -1,4 +1,4 @@
-"""From a model to a predictor.
+"""Builds a predictor from a model.
 
 takes: Forest, schedules and functions that make them, Target; gives: BuildRequest. takes:
 BuildRequest; gives: Predictor.
@@ -32,7 +32,7 @@ else:
 
 
 def edit_schedule(given: Edited, forest: Forest) -> Schedules:
-    """Call the functions among schedules, and read those of TVM."""
+    """Replace functions by the schedules they return, and TVM's schedules by ours."""
     start = heuristic.new_schedule
     return edit(given, lambda: start(forest), lambda x: compiler.take_schedule(x, forest))
 
@@ -40,7 +40,7 @@ def edit_schedule(given: Edited, forest: Forest) -> Schedules:
 def plan(
     forest: Forest, schedule: Edited | None, target: Target, *, exact: bool = False
 ) -> BuildRequest:
-    """Return what is to be compiled, and note how schedules were given.
+    """Return the build request, which also keeps the schedules as they were given.
 
     Args:
         forest, schedule, target, exact: see `tvm_forest.build`.
@@ -64,7 +64,7 @@ def build(request: BuildRequest) -> Predictor:
 
 
 def to_predictor(request: BuildRequest, compiled: Compiled) -> Predictor:
-    """Return a predictor of the class that fits the target of the compiled functions."""
+    """Return a predictor of the class for the target of the compiled functions."""
     kind: type[Predictor] = Predictor
     if request.target.on_gpu and isinstance(compiled.library, kernels.KernelLibrary):
         kind = device.DevicePredictor

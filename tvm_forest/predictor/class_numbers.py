@@ -1,4 +1,4 @@
-"""Classes of rows: numbers, the least that tells them apart, and probabilities.
+"""Predicts classes, as numbers of the smallest sufficient dtype, and probabilities.
 
 takes: margins and values of a Predictor; gives: places in its labels, int8 or int32; (R, C).
 
@@ -25,14 +25,14 @@ PROBABILITY_LINKS = (
     *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
     *("softmax", "rounded_softmax", "plain_softmax", "coarse_softmax"),
 )
-"""Links that make probabilities."""
+"""Links whose values are probabilities."""
 
 DTYPES = ("int8", "int32")
-"""Of class numbers: with int8, a row of a model of up to 128 classes takes one byte."""
+"""Dtypes of class numbers; with int8, a row of up to 128 classes takes one byte."""
 
 
 class ClassMethods:
-    """Methods of a Predictor about classes."""
+    """The methods of a Predictor about classes."""
 
     forest: Forest
     _present: Any
@@ -41,28 +41,28 @@ class ClassMethods:
 
     @property
     def n_features_in_(self) -> int:
-        """The columns of the rows that `predict` takes, as scikit-learn calls them."""
+        """The number of columns of the rows that `predict` takes, under scikit-learn's name."""
         return self.forest.given_width
 
     @property
     def feature_names_in_(self) -> Array:
-        """Names of these columns, (F,) texts; there is no such attribute where they have none."""
+        """Names of these columns, (F,) strings; the attribute is missing if they have none."""
         return np.asarray(self._get_known("feature_names_in_", self.forest.given_names), object)
 
     @property
     def classes_(self) -> Array:
-        """Labels of the classes; there is no such attribute of a model without labels."""
+        """Labels of the classes; the attribute is missing for models without labels."""
         return np.asarray(self._get_known("classes_", self.forest.labels))
 
     def _get_known(self, name: str, value: Any) -> Any:
-        """Return what the model tells, or raise what `hasattr` and scikit-learn look for."""
+        """Return a property of the model, or raise AttributeError, which `hasattr` relies on."""
         if value is None:
             raise AttributeError(f"the model '{self.forest.source}' has no '{name}'")
         return value
 
     @property
     def gives_probabilities(self) -> bool:
-        """Whether `predict_proba` can be asked."""
+        """Whether the model has `predict_proba`."""
         forest = self.forest
         of_labels = forest.label_rule in ("half", "argmax_probability")
         return of_labels or forest.link in PROBABILITY_LINKS
@@ -92,8 +92,8 @@ class ClassMethods:
     ) -> Array:
         """Predict the number of the class of every row.
 
-        It is the place of the label that `predict` of a classifier returns, which is that in the
-        columns of `predict_proba`. Of classes that are equally likely it is the first.
+        It is the index of the label that a classifier's `predict` returns, among the columns of
+        `predict_proba`. Of equally likely classes it is the first.
 
         Args:
             rows, n_jobs, iteration_range: see `predict`.
@@ -105,7 +105,7 @@ class ClassMethods:
             (R,), or (R, targets) where each target has a class.
 
         Raises:
-            UnsupportedModel: the model tells no classes apart.
+            UnsupportedModel: the model is no classifier.
             InputError: rows or another argument of the wrong kind, or a class does not fit dtype.
 
         Examples:
@@ -215,7 +215,7 @@ class EarlyMethods:
 
 
 def to_probabilities(forest: Forest, value: Array) -> Array | list[Array]:
-    """Return values (R, C) as `predict_proba` gives them: (R, 2) of two classes."""
+    """Return values (R, C) in the form of `predict_proba`: (R, 2) for two classes."""
     if forest.targets and forest.label_rule == "argmax_probability":
         return split_by_target(value, forest)
     is_complete = value.shape[1] > 1 or forest.label_rule == "argmax_probability"

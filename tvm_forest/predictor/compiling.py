@@ -1,4 +1,4 @@
-"""Compiled models, from the cache where other processes have left them.
+"""Compiles models, or takes their code from the cache of earlier processes.
 
 takes: BuildRequest; gives: Compiled.
 
@@ -7,11 +7,11 @@ takes: BuildRequest; gives: Compiled.
     function, as it is laid --digest-->   entry "kind", the key of the code,     it is not lowered
     out                                   and what the function is called there
 
-The first entry spares a process that knows the very model all that `compile_forest` does, and TVM's
-import; of a large model it has no arrays, and this process lays the model out. The second one is
-that of the functions of all models of a kind, see `laying_out/kinds.py`; what no model has needed
-so far is compiled. The code itself is kept by what it is made of, see `targets/kept_code.py`. What
-predictors of this process run is not read again for others of its kind.
+The first entry saves a process that builds the same model all work of `compile_forest`, and TVM's
+import; for a large model it has no arrays, and the process lays the model out. The second entry
+belongs to all functions of one kind, see `laying_out/kinds.py`; only kinds not seen before are
+compiled. The code itself is stored by its content, see `targets/kept_code.py`. Code that a
+predictor of this process already runs is not read again.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ else:
 LOG = logging.getLogger(__name__)
 
 COLUMNS = "columns.npy"
-"""Part of an entry with arrays that holds `Compiled.columns`."""
+"""Archive part of an entry with arrays that holds `Compiled.columns`."""
 
 _running = WeakValueDictionary[tuple[Path, str], CodeOf]()
-"""What predictors of this process run of the code of a folder, by the keys of kinds."""
+"""Code that predictors of this process run, by cache folder and key of the kind."""
 
 
 @is_waited_for
 @holds_off_forks
 def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
-    """Do what `compile_forest` does, with what the cache holds for the model.
+    """Return what `compile_forest` returns, using the cache where it has the code.
 
     Returns:
-        The request, with its schedules and the signature of the model; what was compiled.
+        The request, with its schedules and the signature of the model; the compiled functions.
 
     Raises:
         ScheduleError, BuildError, InputError: see `compile_forest` and `check_machine`.
@@ -105,21 +105,21 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
 @is_waited_for
 @holds_off_forks
 def find_known(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
-    """Return what `compile_or_load` does if the cache or a bundle has the code; None if not."""
+    """Return the result of `compile_or_load` if the cache or a bundle has the code; else None."""
     return find_kept(request) or find_bundled(request)
 
 
 def find_kept(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
-    """Return what `compile_or_load` does if the cache has the code; None if not."""
+    """Return the result of `compile_or_load` if the cache has the code; else None."""
     place = _find_place(request)
     known = _find_model(place, request)
     return known if known is not None or place is None else _find_of_kinds(request, place)
 
 
 def find_bundled(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
-    """Return what `compile_or_load` does if a bundle has the code; None if not.
+    """Return the result of `compile_or_load` if a bundle has the code; else None.
 
-    The model is then built for the class of processors that the bundle is for.
+    The model is then built for the bundle's class of processors.
     """
     known = bundles.find_bundles(request.target) if are_ours(request) else []
     found = (_find_of_kinds(replace(request, target=x.target), _Place(x, "")) for x in known)
@@ -127,7 +127,7 @@ def find_bundled(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
 
 
 def list_entries(request: BuildRequest) -> Iterator[tuple[str, Archive]]:
-    """Yield what a bundle needs of the cache so that models like one need no compiler.
+    """Yield the cache entries that a bundle needs so that similar models need no compiler.
 
     Raises:
         BuildError: the code in the cache needs TVM.
@@ -152,7 +152,7 @@ def list_entries(request: BuildRequest) -> Iterator[tuple[str, Archive]]:
 
 
 def _find_of_kinds(request: BuildRequest, place: _Place) -> tuple[BuildRequest, Compiled] | None:
-    """Return a model whose functions are all of kinds whose code is there; None if one is not."""
+    """Return a model if the code of all its functions' kinds is cached; else None."""
     request, laid_out = _lay_out(request, place)
     kinds = _describe_kinds(request, laid_out, in_bundle=not place.key)
     code = _find_code(place.cache, kinds, request.target)
@@ -162,14 +162,14 @@ def _find_of_kinds(request: BuildRequest, place: _Place) -> tuple[BuildRequest, 
 
 
 class _Place(NamedTuple):
-    """Where the cache keeps an entry, or a bundle, whose entries are of no model."""
+    """The cache and the key of a model's entry; a bundle's entries have no key."""
 
     cache: CodeCache
     key: str
 
 
 def _find_place(request: BuildRequest) -> _Place | None:
-    """Return where is kept what is known of a model; None if nothing is kept of it."""
+    """Return the place of a model's cache entry; None if the model is not cached."""
     cache = find_code_cache(request.target)
     if cache is None or not are_ours(request):
         return None
@@ -177,9 +177,9 @@ def _find_place(request: BuildRequest) -> _Place | None:
 
 
 def _lay_out(request: BuildRequest, place: _Place | None) -> tuple[BuildRequest, LaidOut]:
-    """Choose schedules if there are none, and lay a model out.
+    """Choose schedules if there are none, and lay the model out.
 
-    Where code is kept, a model that is trained again shall have the schedules that are compiled.
+    With a cache, a retrained model gets the schedules that are compiled already.
     """
     if not request.schedules:
         work = workload.Workload(request.forest, request.target)
@@ -194,7 +194,7 @@ def _lay_out(request: BuildRequest, place: _Place | None) -> tuple[BuildRequest,
 def _describe_kinds(
     request: BuildRequest, laid_out: LaidOut, *, in_bundle: bool = False
 ) -> dict[str, str]:
-    """Return the key of what is known of the kind of each function that has one, by its name."""
+    """Return the cache key of each function's kind, by the function's name."""
     laid = (x for x in laid_out.functions if isinstance(x, LaidFunction))
     kinds = {x.name: describe_kind(x) for x in laid}
     if in_bundle:
@@ -207,7 +207,7 @@ def _describe_kinds(
 
 
 def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[CodeOf]:
-    """Return the code of some functions, by the keys of their kinds, as far as it is known."""
+    """Return the cached code of functions, by the keys of their kinds."""
     symbols, libraries = dict[str, dict[str, str]](), dict[str, Library | None]()
     for name, kind in kinds.items():
         running = _running.get((cache.folder, kind))
@@ -230,13 +230,13 @@ def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[
 
 
 def _run(cache: CodeCache, code: CodeOf) -> CodeOf:
-    """Note which kinds of functions there are in code that is to run, and return it."""
+    """Register code that is to run under its kinds, and return it."""
     _running.update(((cache.folder, kind), code) for kind in code.kinds)
     return code
 
 
 def _digest_model(request: BuildRequest) -> str:
-    """Return the key of what is known of a model."""
+    """Return the cache key of a model."""
     steps = [f"{smallest} {sch.to_json()}" for smallest, sch in request.schedules.items()]
     about = (request.origin.identity, *describe_machine_code(request))
     return digest("model", *about, *(steps or ["default", _read_own_machine()]))
@@ -251,7 +251,7 @@ def describe_machine_code(request: BuildRequest) -> list[str]:
 
 
 def _read_own_machine() -> str:
-    """Return the text of the user's own machine, by which schedules are chosen; "" if none."""
+    """Return the text of the user's own machine file, which affects schedules; "" if none."""
     file = own_file()
     try:
         return "" if file is None else file.read_text("utf-8", "replace")
@@ -262,7 +262,7 @@ def _read_own_machine() -> str:
 def _find_model(
     place: _Place | None, request: BuildRequest
 ) -> tuple[BuildRequest, Compiled] | None:
-    """Return what the cache knows of a model; None if it does not have its code."""
+    """Return a model's compiled functions from the cache; None if it lacks the code."""
     known = None if place is None else place.cache.read(place.key)
     if known is None or place is None:
         return None
@@ -286,7 +286,7 @@ def _find_model(
 
 
 def _describe_model(request: BuildRequest, compiled: Compiled) -> Archive:
-    """Return the entry of a model: the keys of its code, schedules, and arrays unless too large."""
+    """Return a model's cache entry: keys of its code, schedules, and arrays unless too large."""
     about = {
         "code": [(x.key, x.symbols) for x in compiled.code],
         "schedules": {str(k): sch.to_json() for k, sch in request.schedules.items()},
@@ -301,6 +301,6 @@ def _describe_model(request: BuildRequest, compiled: Compiled) -> Archive:
 
 
 def are_ours(request: BuildRequest) -> bool:
-    """Return whether the sources of this package are all that lays the model out."""
+    """Return whether all layouts of a request come from this package."""
     layouts = (find(sch.layout) for sch in request.schedules.values())
     return all(layout.__module__.partition(".")[0] == PACKAGE.name for layout in layouts)

@@ -1,8 +1,8 @@
-"""SHAP values of a predictor: tables and code on demand, and the shapes of the source library.
+"""SHAP values of a predictor: tables, code on demand, and results in the library's shape.
 
 takes: Forest, Functions, rows; gives: contributions and interactions, float64.
 
-The functions of one row and of blocks of rows give equal bits, so a batch may be cut anywhere.
+The functions for one row and for blocks of rows give equal bits, so a batch may be split anywhere.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ else:
     explanations = import_late("tvm_forest.predictor.explanations")
 
 FLATTENS = "lightgbm "
-"""How the source of a forest begins whose library puts the outputs of a row one after the other."""
+"""Source prefix of libraries whose contributions are flattened, one output after the other."""
 
 MAX_SINGLE_ROWS = 2
-"""Rows that are computed one by one: a block of more takes as long as one that is full."""
+"""Most rows that are computed one by one; a partly filled block costs as much as a full one."""
 
 _lock = make_lock()
 """Held while functions are compiled."""
 
 
 class Contributions:
-    """The functions of contributions and of interactions, compiled when they are asked for.
+    """The functions of contributions and of interactions, compiled on first use.
 
     Attributes:
-        tables: of the forest.
+        tables: tables of the forest.
     """
 
     def __init__(self, functions: Functions, background: Any = None) -> None:
         """Compute the tables.
 
         Args:
-            functions: of the model.
-            background: rows that stand in for what is not known; None for those of training.
+            functions: functions of the model.
+            background: rows that replace unknown features; None for the training rows.
 
         Raises:
             UnsupportedModel: see `ContributionTables`; or a background on a GPU.
@@ -84,7 +84,7 @@ class Contributions:
         return self.complete(name, values)
 
     def find(self, name: Output, n_rows: int) -> BoundFunction:
-        """Return the function of so many rows, compiled if it is not there."""
+        """Return the function for a number of rows, compiled if necessary."""
         if name not in self._bound:
             with _lock:
                 if name not in self._bound:
@@ -92,15 +92,15 @@ class Contributions:
         return self._bound[name][n_rows > MAX_SINGLE_ROWS]
 
     def shape_of(self, name: Output) -> tuple[int, int]:
-        """Return the groups and the features of what a function gives for a row."""
+        """Return the numbers of groups and of features in a function's result for a row."""
         players = len(self.tables.players)
         groups = self.tables.forest.n_outputs * (players if name == INTERACTIONS else 1)
         return groups, players + 1
 
     def complete(self, name: Output, values: Array) -> Array:
-        """Return what a function gave with its last column: what is expected of all rows.
+        """Fill in the last column of a function's result: the expected value over all rows.
 
-        The diagonal of interactions is not known yet, see `fill_diagonal`.
+        The diagonal of interactions is filled in later, see `fill_diagonal`.
         """
         if name == CONTRIBUTIONS:
             values[:, :, -1] = self.tables.expected
@@ -112,7 +112,7 @@ class Contributions:
         return self.tables.share_out(half) if half.shape != whole.shape else whole
 
     def _compile(self, name: Output) -> tuple[BoundFunction, BoundFunction]:
-        """Return the function of single rows, and that of blocks."""
+        """Return the function for single rows, and that for blocks."""
         functions = self._functions
         if self._has_background:
             laid_out = LaidOut([LaidTables(name, self.tables, on_gpu=False)], np.zeros((0, 1)))
@@ -130,10 +130,10 @@ class Contributions:
 
 
 def read_background(functions: Functions, background: Any) -> Array:
-    """Return rows of a background as compiled code reads them.
+    """Return background rows in the form that compiled code reads.
 
     Raises:
-        InputError: no rows, or such as the model does not take.
+        InputError: no rows, or rows that the model does not accept.
         UnsupportedModel: the model is on a GPU.
     """
     where = "predict_contributions: argument 'background'"
@@ -151,7 +151,7 @@ def read_background(functions: Functions, background: Any) -> Array:
 def fill_diagonal(interactions: Array, contributions: Array) -> Array:
     """Write the diagonal (R, C, F + 1, F + 1), so that rows add up to contributions (R, C, F + 1).
 
-    A feature's own part is what its interactions leave of its contribution.
+    The diagonal entry is the feature's contribution minus its interactions.
     """
     place = np.arange(contributions.shape[-1])
     interactions[..., place, place] = 0
@@ -182,25 +182,25 @@ class ContributionMethods:
         iteration_range: tuple[int, int] | None = None,
         background: Any = None,
     ) -> Array:
-        """Return SHAP values: what each feature adds to the margin of each row.
+        """Return SHAP values: the contribution of each feature to the margin of each row.
 
-        They are path-dependent TreeSHAP, which takes rows of training for what is not known, by
-        their weight in each node; or interventional TreeSHAP, which takes the rows of a background,
-        one after the other. The first call compiles it.
+        Path-dependent TreeSHAP replaces unknown features by the training rows, weighted by the
+        cover of each node; interventional TreeSHAP by the rows of a background, one after the
+        other. The first call compiles it.
 
         Args:
             rows, n_jobs, iteration_range: see `predict`.
-            background: (B, F), rows that stand in for what is not known; None for those of
-                training. The time of a row does not depend on their number.
+            background: (B, F), rows that replace unknown features; None for the training rows. The
+                time per row does not depend on their number.
 
         Returns:
-            float64 (R, F + 1), or (R, C, F + 1) for several outputs; of LightGBM's models, one
-            output after the other, (R, C * (F + 1)). The last entry of an output is the margin of
-            a row of which nothing is known; entries add up to the margin.
+            float64 (R, F + 1), or (R, C, F + 1) for several outputs; for LightGBM's models
+            flattened, one output after the other, (R, C * (F + 1)). The last entry of an output is
+            the expected margin; entries add up to the margin.
 
         Raises:
-            UnsupportedModel: the source does not tell the weights; linear leaves; a margin that is
-                no sum.
+            UnsupportedModel: the model has no covers, has linear leaves, or its margin is not a
+                sum.
             InputError: rows, n_jobs or iteration_range of the wrong kind.
 
         Examples:
@@ -215,11 +215,11 @@ class ContributionMethods:
     def predict_interactions(
         self, rows: Any, n_jobs: int | None = None, iteration_range: tuple[int, int] | None = None
     ) -> Array:
-        """Return SHAP interaction values: contributions, shared out to pairs of features.
+        """Return SHAP interaction values: contributions, split among pairs of features.
 
         Returns:
-            float64 (R, F + 1, F + 1), or (R, C, F + 1, F + 1) for several outputs. Rows add up to
-            contributions; the last entry is the margin of a row of which nothing is known.
+            float64 (R, F + 1, F + 1), or (R, C, F + 1, F + 1) for several outputs. Each row adds up
+            to a feature's contribution; the last entry is the expected margin.
 
         Raises:
             UnsupportedModel, InputError: see `predict_contributions`.
@@ -242,7 +242,7 @@ class ContributionMethods:
         iteration_range: tuple[int, int] | None = None,
         background: Any = None,
     ) -> Any:
-        """Return SHAP values of rows as the package `shap` holds them, for its plots.
+        """Return SHAP values as a `shap.Explanation`, for the plots of the package `shap`.
 
         Args:
             rows, n_jobs, iteration_range, background: see `predict_contributions`.
@@ -272,16 +272,16 @@ class ContributionMethods:
         iteration_range: tuple[int, int] | None = None,
         background: Any = None,
     ) -> explanations.Reasons:
-        """Return the features that decide most about each row, such as reason codes of a score.
+        """Return the features that contribute most to each row, such as reason codes of a score.
 
         Args:
             rows, n_jobs, iteration_range, background: see `predict_contributions`.
-            k: how many features, at most.
+            k: the number of features, at most.
             toward: "any" for the largest contributions of both signs, "higher" for those that
                 raise the margin, "lower" for those that lower it.
 
         Returns:
-            Places, contributions and names of the features, (R, k), or (R, C, k) for several
+            Indices, contributions and names of the features, (R, k), or (R, C, k) for several
             outputs, the largest first.
 
         Raises:
@@ -301,9 +301,9 @@ class ContributionMethods:
         return Contributions(self._functions)
 
     def _explain_rows(self, rows: Any, n_jobs: int | None, background: Any) -> Array:
-        """Return contributions (R, C, F + 1), by rows of training or of a background.
+        """Return contributions (R, C, F + 1), relative to training rows or to a background.
 
-        Tables of a background are kept until another one is given.
+        The tables of a background are kept until another background is given.
         """
         if background is None:
             return self._compute_contributions(CONTRIBUTIONS, rows, n_jobs)

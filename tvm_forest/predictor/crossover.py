@@ -1,9 +1,9 @@
 """One model on two machines: small batches on the CPU, large ones on the GPU.
 
-takes: two Predictors of a model, a number of rows; gives: predictions of one of them.
+takes: two Predictors of a model, a number of rows; gives: predictions by one of them.
 
-The GPU pays from some number of rows on, below which the launches take longer than the walks:
-SilvanForge's authors put it at about 100. `measure` finds it for a model on the machine at hand.
+The GPU pays from some batch size on; below it, launches take longer than walks. SilvanForge's
+authors put this size at about 100. `measure` finds it for a model on this machine.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ else:
     saving = import_late("tvm_forest.predictor.saving")
 
 ROWS = 100
-"""The number of rows that SilvanForge's authors name."""
+"""The batch size that SilvanForge's authors name."""
 
 METHODS = (
     *("predict", "predict_value", "predict_proba", "predict_margin", "predict_class"),
     *("apply", "predict_per_tree", "tolerance"),
 )
-"""What is asked of the predictor that the number of rows chooses."""
+"""Methods that are forwarded to the predictor chosen by the number of rows."""
 
 MEASURED = tuple(1 << power for power in range(18))
-"""Numbers of rows at which both are timed, up to where every GPU is busy."""
+"""Batch sizes at which both are timed, up to where every GPU is busy."""
 CALLS = 7
-"""That are timed of each; the first one besides them compiles and copies the model."""
+"""Timed calls of each; an untimed one before them compiles and copies the model."""
 
 
 class Crossover:
-    """Two predictors of a model, of which the number of rows chooses one.
+    """Two predictors of a model; the number of rows decides which one is used.
 
     It has the methods `METHODS` of a Predictor, with their arguments. Rows that lie on a GPU stay
     there. Margins of both have the same bits if both are exact. `tvm_forest.build` makes one of a
@@ -54,12 +54,12 @@ class Crossover:
 
     Attributes:
         cpu: serves batches of fewer rows.
-        gpu: serves batches of `rows` rows and more, and all rows on the GPU.
-        rows: the number.
+        gpu: serves batches of at least `rows` rows, and all rows that are on the GPU.
+        rows: smallest batch for the GPU.
     """
 
     def __init__(self, cpu: Predictor, gpu: Predictor, rows: int = ROWS) -> None:
-        """Join two predictors.
+        """Combine two predictors.
 
         Args:
             cpu: a predictor for a CPU, from `build`.
@@ -67,7 +67,7 @@ class Crossover:
             rows: the smallest batch for the GPU, from 0 on.
 
         Raises:
-            InputError: they are no such predictors, or of two models; no such number.
+            InputError: these are not such predictors, or of different models; or an invalid number.
         """
         for name, given, on_gpu in (("cpu", cpu, False), ("gpu", gpu, True)):
             if not isinstance(given, Predictor) or given.target.on_gpu != on_gpu:
@@ -87,12 +87,12 @@ class Crossover:
         self.cpu, self.gpu, self.rows = cpu, gpu, rows
 
     def measure(self) -> int:
-        """Time both on rows of the host, and let the GPU serve the batches that it is faster for.
+        """Time both on host rows, and set the smallest batch for which the GPU is faster.
 
         Takes some tenths of a second; other work on the machine disturbs it.
 
         Returns:
-            `rows`, from now on; twice the largest batch that was tried if the CPU is always faster.
+            The new value of `rows`; twice the largest batch tried if the CPU is always faster.
 
         Raises:
             DeviceError: the GPU cannot be used.
@@ -133,7 +133,7 @@ class Crossover:
 
     @classmethod
     def load(cls, file: Source, *, recompile: bool = False) -> Crossover:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Args:
             file, recompile: see `tvm_forest.load_predictor`.
@@ -157,7 +157,7 @@ class Crossover:
             return cls(cpu, gpu, manifest["rows"])
 
     def choose(self, rows: Any) -> Predictor:
-        """Return the predictor that serves some rows.
+        """Return the predictor that is used for these rows.
 
         Examples:
             >>> tvm_forest.Crossover(predictor, on_gpu, rows=64).choose(rows[:63]) is predictor
@@ -186,10 +186,10 @@ class Crossover:
 
 
 def build_both(forest: Forest, targets: list[Target], exact: bool, n_jobs: int | None) -> Crossover:
-    """Build a model for a CPU and a GPU, and time both if the GPU is at hand.
+    """Build a model for a CPU and a GPU, and time both if a GPU is present.
 
     Raises:
-        InputError: these are no two such targets.
+        InputError: the targets are not one CPU and one GPU.
         ScheduleError, BuildError: see `tvm_forest.build`.
     """
     targets = sorted(targets, key=lambda target: target.on_gpu)
@@ -206,7 +206,7 @@ def build_both(forest: Forest, targets: list[Target], exact: bool, n_jobs: int |
 
 
 def _time_calls(predictor: Predictor, rows: Any) -> float:
-    """Return the seconds of a call, after one that is not timed."""
+    """Return the median seconds of a call, after an untimed one."""
     predictor.predict(rows)
     seconds = []
     for _ in range(CALLS):

@@ -1,4 +1,4 @@
-"""The compiled model on a GPU.
+"""Predictors whose model is on a GPU.
 
 takes: KernelLibrary, arrays, Forest; gives: DevicePredictor.
 """
@@ -25,47 +25,47 @@ GPUS = frozenset(dlpack.KINDS.values())
 DeviceRows = dlpack.Tensor | DeviceArray
 
 STREAM_VERSION = 3
-"""Of `__cuda_array_interface__`: the first that may name a stream."""
+"""First version of `__cuda_array_interface__` that can name a stream."""
 
 DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
-"""As DLPack numbers it."""
+"""DLPack's number of the default stream."""
 
 
 class DeviceFunctions(Functions):
-    """Functions whose model stays on the host until they are called first."""
+    """Functions whose model stays on the host until their first call."""
 
     max_rows_with_memberships = 1 << 16
 
     def adopt(self, library: Library, has_threads: bool) -> None:
-        """See `Functions.adopt`; all find the GPU as the first one does."""
+        """See `Functions.adopt`; all libraries use the GPU of the first one."""
         library.backend = self.libraries[0].library.backend if self.libraries else library.backend
 
     def share(self, library: Library) -> Library:
-        """Return a library of the same kernels, for each copies its model's arrays to the GPU."""
+        """Return a library with the same kernels for another model's arrays."""
         return library.share()
 
     def to_tensor(self, array: Array) -> ModelArray:
-        """Return an array for executors, which copy it to the GPU once."""
+        """Return an array in the form that executors take; they copy it to the GPU once."""
         return ModelArray(array)
 
     def to_arguments(self, tensors: list[ModelArray]) -> tuple[ModelArray, ...]:
-        """Return what a function takes for the arrays of the model."""
+        """Return the arguments for the arrays of the model."""
         return tuple(tensors)
 
 
 class DevicePredictor(Predictor):
     """A forest compiled for a GPU.
 
-    Rows on the host are copied there, and results back. Rows on the GPU that export DLPack, such as
-    those of PyTorch and CuPy, stay there: nobody copies them or waits for them. Results stay there
-    as well, as a `DeviceArray` for `torch.from_dlpack` and the like, but for labels and what
-    is put together of several columns: these are numpy arrays. Rows that a model wants converted or
-    looked at (another dtype, a number that means missing, categories, values that scikit-learn
+    Rows on the host are copied to the GPU, and results back. Rows on the GPU that export DLPack,
+    such as those of PyTorch and CuPy, are used in place, without a copy or a wait. Results stay
+    there as well, as a `DeviceArray` for `torch.from_dlpack` and the like, except labels and
+    results combined from several columns: these are numpy arrays. Rows that must be converted or
+    checked (another dtype, a number that means missing, categories, values that scikit-learn
     refuses) go by way of the host, which waits for them.
 
     Attributes:
-        stream: on which work for rows of the GPU is done, as the driver knows it, such as
-            `torch.cuda.current_stream().cuda_stream`; None for the stream that the rows name by
+        stream: the stream for work on rows of the GPU, as the driver's handle, for example
+            `torch.cuda.current_stream().cuda_stream`; None for the stream that the rows name in
             `__cuda_array_interface__`, else the default one.
     """
 
@@ -84,10 +84,10 @@ class DevicePredictor(Predictor):
         return f"{self.target.kind} ({', '.join(made_for)})" if made_for else self.target.kind
 
     def source(self, kind: str = "asm") -> str:
-        """Return the text of the kernels.
+        """Return the source text of the kernels.
 
         Args:
-            kind: that of the target, such as "cuda", which not all give as assembly.
+            kind: the form of text, such as "cuda"; not all targets have assembly.
 
         Raises:
             BuildError: there is no such text.
@@ -96,13 +96,13 @@ class DevicePredictor(Predictor):
         return text
 
     def put(self, rows: Array) -> DeviceArray:
-        """Copy (R, F) rows of the host to the GPU, cleaned as `start` wants them."""
+        """Copy (R, F) rows from the host to the GPU, cleaned as `start` requires."""
         now: Any = self._present or self
         rows = to_rows(rows, now.forest)
         return now._upload(rows, now._functions.for_batch(len(rows)), 0)
 
     def start(self, rows: DeviceRows, stream: int = 0) -> tuple[DeviceArray, DeviceArray]:
-        """Start the work for rows of `put`; return margins and values, both (R, C).
+        """Start the computation for rows from `put`; return margins and values, both (R, C).
 
         They are one array if the link is the identity.
         """
@@ -145,9 +145,9 @@ class DevicePredictor(Predictor):
     def _take(
         self, rows: Any, place: tuple[int, int], function: BoundFunction | None = None
     ) -> tuple[DeviceRows, int]:
-        """Return rows at a place as a function reads them, and the stream for the work on them.
+        """Return rows on the GPU as a function reads them, and the stream for the computation.
 
-        The function is that of their number if none is given.
+        If no function is given, it is chosen by the number of rows.
         """
         kind, driver = self.library.kind, self.library.executor.driver
         stream = _stream_of(rows) if self.stream is None else self.stream
@@ -191,7 +191,7 @@ class DevicePredictor(Predictor):
         return copy
 
     def _for_rows(self, rows: Any) -> DevicePredictor:
-        """This one, which refuses rows that an estimator of XGBoost copies."""
+        """Return this predictor; it refuses rows that XGBoost's estimator would copy."""
         return self
 
     def _part(self, iteration_range: Any) -> DevicePredictor:
@@ -205,7 +205,7 @@ class DevicePredictor(Predictor):
 def _start(
     function: BoundFunction, rows: DeviceRows, stream: int, wanted: Shapes
 ) -> list[DeviceArray]:
-    """Start the work for rows on the GPU; return its results, whose shapes and dtypes are given."""
+    """Start work on rows of the GPU; return result arrays of the given shapes and dtypes."""
     bound = function.serial.bind(function.model, stream)
     return bound.start(rows.pointer, rows.shape[0], wanted, stream, rows)
 
@@ -215,7 +215,7 @@ _streamless: set[type] = set()
 
 
 def _stream_of(rows: Any) -> int:
-    """Return the stream that rows name; 0 for the default one, and where they name none."""
+    """Return the stream that rows name; 0, the default stream, if they name none."""
     if type(rows) in _streamless:
         return 0
     try:

@@ -1,4 +1,4 @@
-"""The compiled model for another machine: to be looked at and exported.
+"""The compiled model for another machine, for inspection and export only.
 
 takes: code for another machine, arrays, Forest; gives: DistantPredictor.
 """
@@ -17,14 +17,14 @@ from .predictor import Predictor
 
 
 class DistantFunctions(Functions):
-    """Functions that nobody calls here: what TVM would load them for, this machine may not know."""
+    """Functions that cannot be called here, because TVM may not be able to load their code."""
 
     def _bind_function(self, library: Library, name: str, sch: Schedule) -> BoundFunction:
         return BoundFunction(None, None, (), 0, 0, False, sch.keeps_order)
 
 
 class DistantPredictor(Predictor):
-    """A forest compiled for another machine, which is exported and does not predict here."""
+    """A forest compiled for another machine, which can be exported but not called here."""
 
     _functions_class = DistantFunctions
     _max_small_batch = 0
@@ -33,11 +33,11 @@ class DistantPredictor(Predictor):
         return str(dict(self.target.options)["mtriple"])
 
     def _for_rows(self, rows: Any) -> Predictor:
-        """Refuse."""
+        """Refuse to predict on this machine."""
         raise _error(self.target.to_dict())
 
     def _compute_contributions(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """Refuse."""
+        """Refuse to predict on this machine."""
         raise _error(self.target.to_dict())
 
 

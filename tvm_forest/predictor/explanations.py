@@ -1,4 +1,4 @@
-"""Contributions in the forms that people read: explanations of `shap`, and the first reasons.
+"""Presents contributions to people: as `shap` explanations and as ranked reasons.
 
 takes: a predictor, rows; gives: `shap.Explanation`, `Reasons`.
 """
@@ -26,14 +26,13 @@ TOWARDS = ("any", "higher", "lower")
 
 
 class Reasons(NamedTuple):
-    """The features that decide most about each row, the first one first.
+    """The features that contribute most to each row, in descending order.
 
     Attributes:
-        columns: int64 (R, k) or (R, C, k), places of features; -1 where there are fewer.
-        values: float64 of the same shape, what these features add to the margin; 0 where there are
-            fewer.
-        names: texts of the same shape, "" where there are fewer; features without a name are
-            called "Feature 0" and so on, as `shap` calls them.
+        columns: int64 (R, k) or (R, C, k), indices of features; -1 for unused places.
+        values: float64 of the same shape, contributions to the margin; 0 for unused places.
+        names: strings of the same shape, "" for unused places; features without a name are called
+            "Feature 0" and so on, as in `shap`.
     """
 
     columns: Array
@@ -44,17 +43,17 @@ class Reasons(NamedTuple):
 def pick_reasons(forest: Forest, values: Array, k: int, toward: Toward) -> Reasons:
     """Return the k largest contributions of each row.
 
-    Features that add nothing, or that move the margin the other way, are no reasons. Equal ones
-    stand in the order of their columns.
+    Features that contribute nothing, or move the margin in the other direction, are not reasons.
+    Equal ones are in the order of their columns.
 
     Args:
         forest: the model.
         values: float64 (R, C, F + 1), contributions.
-        k: how many, at most; no more than there are features.
-        toward: which count: of both signs, those above zero or those below.
+        k: the number of reasons, at most; never more than features.
+        toward: "any" counts both signs, "higher" positive and "lower" negative contributions.
 
     Raises:
-        InputError: no such number or direction.
+        InputError: invalid number or direction.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"reasons: argument 'k': expected a whole number from 1 on, got {k!r}")
@@ -106,7 +105,7 @@ def make_explanation(forest: Forest, rows: Any, values: Array) -> Any:
 
 
 def _show_rows(forest: Forest, rows: Any) -> Array:
-    """Return the values of rows, (R, F), as a user reads them: categories of frames by labels."""
+    """Return the values of rows, (R, F), for display: categories of frames by their labels."""
     rows = named_rows.gather_named(rows, forest)
     kind = frames.kind_of(rows)
     if kind is not None:

@@ -1,7 +1,7 @@
-"""The compiled functions of a predictor, bound to the arrays of its model, and calls of them.
+"""The compiled functions of a predictor, bound to the model's arrays.
 
-takes: BuildRequest, Compiled, rows of the host; gives: margins, values and what
-leaves say, as arrays.
+takes: BuildRequest, Compiled, rows on the host; gives: margins, values, leaf numbers and leaf
+values, as arrays.
 
     700 rows by bit planes in blocks of 512      rows 0 to 511 by the function of large batches
                                                  rows 512 to 699 by the one of 188 rows
@@ -41,24 +41,24 @@ else:
     pool_code = import_late("tvm_forest.threads.pool_code")
 
 LINE_BYTES = 64
-"""Bytes of a line of the caches; the vectors of a walk shall not lie in two of them."""
+"""Bytes of a cache line; aligned arrays keep a walk's vectors within one line."""
 
 _compile_lock = make_lock()
-"""Held while a function is compiled that was left out at first."""
+"""Held while a function that was left out at first is compiled."""
 
 
 class BoundFunction(NamedTuple):
-    """A compiled function with the arrays of the model that it reads.
+    """A compiled function with the model's arrays that it reads.
 
     Attributes:
         serial: the code that runs on the caller's thread.
-        parallel: the code that shares its rows or trees out to threads; None if the schedule has no
+        parallel: the code that shares rows or trees among threads; None if the schedule has no
             parallel loop.
         model: the arguments between the rows and the results.
-        rows_per_thread: rows that the parallel loops leave to one thread at a time; 0 if threads
-            share out trees as well.
-        rows_per_block: rows of a block of bit planes, which takes as long as a full one if it is
-            not; 0 if the function has no such blocks.
+        rows_per_thread: rows that one iteration of the parallel loops takes; 0 if threads share
+            trees as well.
+        rows_per_block: rows per bit-plane block (a partly filled block costs as much as a full
+            one); 0 without such blocks.
         takes_memberships: whether rows need membership columns, which numpy appends.
         keeps_order: whether it adds the trees of a row in the order of the model.
     """
@@ -73,9 +73,9 @@ class BoundFunction(NamedTuple):
 
 
 class AddressTable(ctypes.c_void_p):
-    """The addresses of the arrays of a model, in the order in which a function reads them.
+    """The addresses of a model's arrays, in the order in which a function reads them.
 
-    Functions for CPUs take this pointer in place of the arrays, for TVM would check every array at
+    CPU functions take this pointer in place of the arrays, because TVM would check every array in
     every call. The table keeps the arrays alive.
     """
 
@@ -88,24 +88,23 @@ class AddressTable(ctypes.c_void_p):
 class Functions:
     """The functions of a predictor.
 
-    Those that sum up leaves are there from the start. What says which leaves rows reach ("apply")
-    and what these add ("per_tree") is compiled when it is asked for first. Where a call takes
-    `n_jobs`, this is None for all cores when the batch is large enough and one otherwise, -1 for
-    all cores, or the number of threads.
+    Functions of sums exist from the start. Those for leaf numbers ("apply") and leaf values
+    ("per_tree") are compiled on first use. The argument `n_jobs` is None for all cores if the batch
+    is large enough and one otherwise, -1 for all cores, or the number of threads.
 
     Attributes:
-        request: what was compiled.
+        request: the build request.
         forest: the model in canonical form.
-        target: what it is compiled for.
+        target: the compilation target.
         arguments: for each function by name, the arrays of the model that it reads.
-        libraries: what was compiled, in order.
-        smallest_batches: the number of rows from which each of `for_batches` serves, ascending.
-        result_dtypes: of the results of a sum, see `result_names`; values are the last.
-        margin_place: the place of the margins among these.
-        max_rows_with_memberships: rows that get their membership columns together: for thousands of
-            rows the memory of these columns would have to be taken from the system and given back.
-        n_places: number of places `round * C + class` that leaves can say something for.
-        steps_per_row: hops and leaves of a row, at most.
+        libraries: compiled libraries, in order.
+        smallest_batches: smallest batch of each function in `for_batches`, ascending.
+        result_dtypes: dtypes of a sum's results, see `result_names`; values are the last.
+        margin_place: index of the margins among these.
+        max_rows_with_memberships: rows that get membership columns at a time; for thousands of rows
+            this memory would have to be requested from the system each time.
+        n_places: number of places `round * C + class` of trees.
+        steps_per_row: most hops and leaves of a row.
     """
 
     max_rows_with_memberships = 512
@@ -131,7 +130,7 @@ class Functions:
     @is_waited_for
     @holds_off_forks
     def bind(self, compiled: Compiled) -> None:
-        """Add the functions of libraries that the model has arrays for."""
+        """Add the functions of libraries, bound to the model's arrays."""
         arrays = compiled.arguments
         distinct = {id(array): array for read in arrays.values() for array in read}
         tensors = {key: self.to_tensor(array) for key, array in distinct.items()}
@@ -159,31 +158,31 @@ class Functions:
         )
 
     def adopt(self, library: Library, has_threads: bool) -> None:
-        """Let a library use what the others of this predictor do."""
+        """Connect a library to what libraries of this predictor share, the thread pool."""
         if has_threads:
             holds_pool = isinstance(library, LinkedLibrary)
             POOL.serve(library, (lambda: library) if holds_pool else pool_code.compile_pool)
 
     def share(self, library: Library) -> Library:
-        """Return a library of these functions for another model of the same code."""
+        """Return a library of these functions for another model with the same code."""
         return library
 
     def to_tensor(self, array: Array) -> ModelArray:
-        """Return an array of the model as functions of this target read it, a copy."""
+        """Return a copy of a model's array, in the form that functions of this target read."""
         return ModelArray(_copy_to_lines(array))
 
     def to_arguments(self, tensors: list[ModelArray]) -> tuple[Any, ...]:
-        """Return what a function takes for the tensors of the model."""
+        """Return the arguments for the model's arrays."""
         return (AddressTable(tensors),)
 
     # -- which function serves a call --------------------------------------------------------------
 
     def for_batch(self, n_rows: int) -> BoundFunction:
-        """Return the function that predicts batches of so many rows."""
+        """Return the function for batches of this size."""
         return self.for_batches[max(0, bisect_right(self.smallest_batches, n_rows) - 1)]
 
     def find(self, name: Output) -> BoundFunction:
-        """Return a function by name, compiled if it was left out."""
+        """Return a function by name, compiling it if it was left out."""
         if name not in self._by_name:
             with _compile_lock:
                 if name not in self._by_name:
@@ -192,11 +191,11 @@ class Functions:
         return self._by_name[name]
 
     def choose_function(self, n_rows: int, n_jobs: int | None) -> BoundFunction:
-        """Return the function of a batch, or that of a smaller one if only that gives threads work.
+        """Return the function for a batch; for idle threads, that of smaller batches.
 
-        64 rows in blocks of 64 are work for one thread, so two threads take them by the function of
-        smaller batches in blocks of 16. They do not if that adds in another order, for
-        `Predictor.tolerance` goes by the number of rows.
+        64 rows in blocks of 64 keep one thread busy, so two threads use the function of smaller
+        batches in blocks of 16. They do not if it adds in another order, since
+        `Predictor.tolerance` depends on the number of rows.
         """
         function = self.for_batch(n_rows)
         for candidate in reversed(self.for_batches[: self.for_batches.index(function) + 1]):
@@ -207,7 +206,7 @@ class Functions:
         return function
 
     def count_threads(self, function: BoundFunction, n_rows: int, n_jobs: Any) -> int:
-        """Return how many threads a call uses."""
+        """Return the number of threads for a call."""
         if n_jobs is None:
             has_work = n_rows > function.rows_per_thread
             is_large = has_work and n_rows * self.steps_per_row >= MIN_STEPS_FOR_ALL_CORES
@@ -216,7 +215,7 @@ class Functions:
         return self.target.cores if n_jobs == -1 else int(n_jobs)
 
     def count_serial(self, most: int) -> int:
-        """Return up to how many rows, or `most`, each batch is read as it is, and by one thread."""
+        """Return the largest batch, up to `most`, below which one thread reads rows in place."""
         ends = (*self.smallest_batches[1:], most + 1)
         for begin, end, function in zip(self.smallest_batches, ends, self.for_batches, strict=True):
             sizes = range(begin, min(end, most + 1))
@@ -251,7 +250,7 @@ class Functions:
                 self.run(self.for_batch(rest), part[end - begin :], beyond, n_jobs)
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """Return (R, n_places), what the leaf in each place says."""
+        """Return (R, n_places), the number or value of the leaf reached in each tree's place."""
         blocks = to_blocks(rows, self.forest)
         leaves = np.empty((len(blocks), self.n_places), self.leaf_dtype(name))
         for begin, part in split_blocks(blocks, self.forest, 1):
@@ -259,15 +258,15 @@ class Functions:
         return leaves
 
     def new_results(self, n_rows: int) -> list[Array]:
-        """Return memory for the results of a batch."""
+        """Allocate the results of a batch."""
         return [np.empty((n_rows, self.forest.n_outputs), dtype) for dtype in self.result_dtypes]
 
     def leaf_dtype(self, name: Output) -> str:
-        """Return the dtype of what leaves say: their numbers, or what they add."""
+        """Return the dtype of leaf numbers, or of leaf values."""
         return "int32" if name == "apply" else self.forest.sum_dtype
 
     def prepare_rows(self, function: BoundFunction, rows: Array) -> Array:
-        """Return rows as a function reads them."""
+        """Return rows in the form that a function reads."""
         forest = self.forest
         return (forest.prepare_rows if function.takes_memberships else forest.clean_rows)(rows)
 
@@ -275,7 +274,7 @@ class Functions:
     def run(
         self, function: BoundFunction, rows: Array, outputs: Sequence[Array], n_jobs: int | None
     ) -> None:
-        """Write the results of some rows."""
+        """Compute the results of some rows into `outputs`."""
         n_rows = len(rows)
         threads = self.count_threads(function, n_rows, n_jobs)
         if not n_rows:
@@ -292,14 +291,14 @@ class Functions:
 
 
 def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: int) -> None:
-    """Run with helpers, or on this thread if another call has them and this one adds up alike."""
+    """Run with helper threads; serially if another call has them and the order of sums is equal."""
     helpers = min(threads, available_cores()) - 1
     if not POOL.run(function.parallel, arguments, helpers, waits=not function.keeps_order):
         function.serial(*arguments)
 
 
 def _copy_to_lines(array: Array) -> Array:
-    """Return a copy that begins where a line of the caches does."""
+    """Return a copy aligned to a cache line."""
     memory = np.empty(array.nbytes + LINE_BYTES, np.uint8)
     begin = -memory.ctypes.data % LINE_BYTES
     copied = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -308,9 +307,9 @@ def _copy_to_lines(array: Array) -> Array:
 
 
 def rows_per_block(sch: Schedule, schedules: dict[int, Schedule]) -> int:
-    """Return how many rows of a batch go to the function of a schedule together; 0 for any number.
+    """Return how many rows a schedule's function takes together; 0 for any number.
 
-    What a batch has beyond a multiple of a block of bit planes goes to the function of smaller
-    batches, unless one of the schedules adds up in another order: results would depend on it.
+    The rows of a batch beyond a multiple of the bit-plane block go to the function of smaller
+    batches, unless a schedule adds in another order, on which results would depend.
     """
     return sch.sliced if all(x.keeps_order for x in schedules.values()) else 0

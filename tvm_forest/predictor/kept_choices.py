@@ -1,9 +1,9 @@
-"""Schedules of models before, for models that are like them.
+"""Reuses the schedules of earlier models for similar models.
 
 takes: Workload, CodeCache; gives: Schedules by the smallest batch they serve.
 
-A model that is trained again keeps its schedules, and thereby its code, where others would be
-better by a hair; and nothing has to be priced, in this process or in another one.
+A retrained model keeps its schedules, and so its code, where others would be slightly better; and
+nothing has to be priced, in this process or another.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ else:
     heuristic = import_late("tvm_forest.search.heuristic")
 
 LIKE = 1.1
-"""How far sizes of models may be apart that are evaluated alike."""
+"""Largest ratio of sizes between similar models."""
 
 MAX_KEPT, MAX_KEYS = 8, 32
-"""Choices that are kept of models whose facts are the same, and facts that a process knows."""
+"""Choices kept per set of facts, and sets of facts that a process keeps."""
 
 
 class KeptChoice(NamedTuple):
-    """What was chosen for a model.
+    """The schedules chosen for a model.
 
     Attributes:
-        sizes: numbers in which models of this choice differ by little.
-        points: what serves batches from each of these sizes on, and whether that is shared out.
+        sizes: numbers by which similarity is measured.
+        points: point by smallest batch, each with whether its rows are shared among threads.
     """
 
     sizes: list[int]
     points: dict[int, tuple[Point, bool]]
 
     def write(self, space: Space, sizes: list[int]) -> dict[int, Choice] | None:
-        """Return the choices for another model; None if that is not alike, or they do not fit."""
+        """Return the choices for another model; None if it is not similar, or they do not fit."""
         if any(max(x) > LIKE * min(x) for x in zip(self.sizes, sizes, strict=True)):
             return None
         written = {k: (x, space.schedule(x), shared) for k, (x, shared) in self.points.items()}
@@ -55,14 +55,14 @@ class KeptChoice(NamedTuple):
 
 
 _known = dict[tuple[Path, str], list[KeptChoice]]()
-"""What was chosen, the latest last, by the folder of a cache and the key of facts.
+"""Earlier choices, latest last, by cache folder and key of the facts.
 
-The first that is alike serves, for its code is the likeliest to be there.
+The first similar one is used, since its code is the likeliest to be cached.
 """
 
 
 def keep_or_choose(work: Workload, cache: CodeCache) -> dict[int, Schedule]:
-    """Return the schedules of a model before that was alike, or else the default ones."""
+    """Return the schedules of an earlier similar model, or else the default ones."""
     forest = work.forest
     if work.target.on_gpu or forest.derived:
         return heuristic.default_schedules_for(work)
@@ -81,7 +81,7 @@ def keep_or_choose(work: Workload, cache: CodeCache) -> dict[int, Schedule]:
 
 
 def _describe(space: Space) -> Iterator[str]:
-    """Yield what models of one choice have in common."""
+    """Yield the facts that models with a common choice share."""
     work, forest = space.facts, space.facts.forest
     for entry in fields(work.target):
         fact = getattr(work.target, entry.name)
@@ -93,7 +93,7 @@ def _describe(space: Space) -> Iterator[str]:
 
 
 def _find(cache: CodeCache, key: str) -> list[KeptChoice]:
-    """Return what was chosen for models of the same facts, which the caller may add to."""
+    """Return the choices for models with these facts; the caller may append to the list."""
     place = (cache.folder, key)
     if place not in _known:
         entry = cache.read(key)
@@ -107,7 +107,7 @@ def _find(cache: CodeCache, key: str) -> list[KeptChoice]:
 
 
 def _read(manifest: dict[str, Any]) -> list[KeptChoice]:
-    """Return what an entry of the cache says."""
+    """Return the choices stored in a cache entry."""
     return [
         KeptChoice(
             sizes, {int(k): (Point(*point), shared) for k, (point, shared) in points.items()}

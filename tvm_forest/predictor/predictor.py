@@ -50,15 +50,15 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
 
     Attributes:
         forest: the model, with its trees in the order of rounds and classes.
-        schedule: how large batches are evaluated.
-        schedules: how batches of so many rows and more are evaluated, see `arrange_by_batch`.
-        target: what it is compiled for.
+        schedule: the schedule of the largest batches.
+        schedules: schedule by smallest batch, see `arrange_by_batch`.
+        target: the compilation target.
         library: TVM's executable, or a LinkedLibrary, which holds machine code only, if it comes
             from a file or the cache; `source` gives its text. On a GPU, a KernelLibrary.
         signature: `Forest.signature` of the model that was compiled.
         columns: (T, W), the places `round * C + class` of each tree of the source model.
         arguments: for each function, the arrays between the rows and its outputs.
-        libraries: that one, and what was compiled since, each with the names of its functions.
+        libraries: all compiled libraries, each with the names of its functions.
         model_bytes: size of the arrays that `predict` reads, for all batches together.
         n_jobs: threads used if a call does not say; None for all cores when a batch is large
             enough and one otherwise, -1 for all cores.
@@ -79,7 +79,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         self.model_bytes = sum(read.values())
 
     def _serve(self, functions: Functions, columns: Array, max_small_batch: int) -> None:
-        """Begin with some functions, and all that is known of a model that is not compiled yet."""
+        """Set all attributes that do not need compiled code."""
         self._begin()
         self.request = request = functions.request
         self.forest, self.target = request.forest, request.target
@@ -96,10 +96,10 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         cc: str | Sequence[str] | None = None,
         to: str | None = None,
     ) -> None:
-        """Write a library with the model, and a C header beside it.
+        """Write a library with the model, and a C header.
 
-        It predicts by the schedules of this predictor, on a CPU or on a GPU. On a processor that
-        lacks instructions, its functions return a code and say which.
+        It uses the schedules of this predictor, on a CPU or a GPU. On a processor that lacks
+        instructions, its functions return an error code that names them.
 
         Args:
             path: of the library, such as "model.so"; the header is "model.h". ".so" makes a shared
@@ -124,10 +124,10 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         exporting.export_library(self._present or self, path, prefix, cc, to)
 
     def source(self, kind: str = "asm") -> str:
-        """Return the text of the functions that `predict` calls.
+        """Return the source text of the functions that `predict` calls.
 
         Args:
-            kind: "asm" for the assembly of the machine, "ll" for LLVM's language.
+            kind: "asm" for assembly, "ll" for LLVM IR.
 
         Raises:
             BuildError: there is no such text.
@@ -143,15 +143,15 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         return str(library.mod.inspect_source(kind))
 
     def save(self, file: str | os.PathLike[str] | BinaryIO) -> None:
-        """Write the predictor to a file, which appears under its name once it is complete.
+        """Write the predictor to a file, which appears only when it is complete.
 
         Args:
-            file: its path, by custom `<name>.tvmf`, or what can be written to in binary; read it
-                with `tvm_forest.load_predictor`.
+            file: its path, by convention `<name>.tvmf`, or a binary file object; read it with
+                `tvm_forest.load_predictor`.
 
         Raises:
             InputError: the file cannot be written.
-            UnsupportedModel: class labels that are neither texts nor numbers, or code for another
+            UnsupportedModel: class labels that are neither strings nor numbers, or code for another
                 machine.
 
         Examples:
@@ -160,7 +160,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         saving.save(file, lambda: saving.to_bytes(self._present or self))
 
     def __reduce__(self) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
-        """Say how to pickle and copy a predictor."""
+        """Support pickle and copy."""
         return saving.from_bytes, (saving.to_bytes(self._present or self),)
 
     @is_waited_for
@@ -173,7 +173,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         which: Any = None,
         **as_source: Any,
     ) -> Array:
-        """Predict what the source object's `predict` returns.
+        """Predict the same as the source object's `predict`.
 
         Args:
             rows: (R, F), see `inputs.to_rows`; NaN is a missing value.
@@ -181,10 +181,9 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
             iteration_range: (begin, end), use the rounds `begin` to `end - 1` only; None and (0, 0)
                 for all. An end of 0 is the model's, and to estimators of XGBoost it means all,
                 whatever `begin`. See `rounds` for what that costs.
-            which: (R,) whole numbers, the output to compute for each row, such as the model of a
-                list that it is for; None for all outputs. On one thread.
-            as_source: arguments that `predict` has in the library of the model, with the meaning
-                that they have there. XGBoost: output_margin, pred_leaf, pred_contribs,
+            which: (R,) whole numbers, the output to compute for each row, for example the number of
+                its model in a list; None for all outputs. Runs on one thread.
+            as_source: arguments of `predict` in the library of the model, with the same meaning.
                 pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
                 pred_contrib, validate_features, start_iteration, num_iteration, inexact early stops
                 by pred_early_stop, _freq and _margin. CatBoost: prediction_type, ntree_start,
@@ -221,9 +220,9 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
     def predict_value(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array:
-        """Predict values: what the link of the model makes of margins.
+        """Predict values: margins after the link function.
 
-        `predict` gives them as well, unless it gives the labels that are chosen by them.
+        `predict` returns the same, unless it returns labels.
 
         Returns:
             (R,) or (R, C).
@@ -280,8 +279,8 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         """Predict raw scores, before the link.
 
         Returns:
-            (R,) or (R, C), equal to the source library's to the bit if the schedule keeps order; of
-            a model that averages, averages: LightGBM's sums are `predict(rows, raw_score=True)`.
+            (R,) or (R, C), bit-equal to the source library's if the schedule keeps the order; for
+            averaging models, averages: LightGBM's sums are `predict(rows, raw_score=True)`.
 
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
@@ -369,7 +368,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         return f"<Predictor of {forest.source}: {size}, target {now._describe_target()}>"
 
     def _describe_target(self) -> str:
-        """Name what code was made for."""
+        """Return the name of the target, for the repr."""
         return self.target.kind
 
     def _sums(
@@ -377,7 +376,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
     ) -> tuple[Array, Array]:
         """Return margins and values, both (R, C); one array if the link is the identity.
 
-        Those of rows on a GPU may stay there unless they are asked for `on_host`.
+        Results for rows on a GPU may stay there unless `on_host`.
         """
         part = self._for_rows(rows)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
@@ -387,7 +386,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
     def _leaves(
         self, name: Output, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array:
-        """Return (R, T, W), what the leaves of each tree of the source model say."""
+        """Return (R, T, W), leaf numbers or values for each tree of the source model."""
         jobs, whole = self.n_jobs if n_jobs is None else n_jobs, self._reach(iteration_range)
         leaves = whole._for_rows(rows)._compute_leaves(name, rows, jobs)
         places = whole._columns_of(iteration_range)
@@ -395,5 +394,5 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         return leaves.reshape(len(leaves), *places.shape) if in_order else leaves[:, places]
 
     def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """Return (R, places), what the leaf in each place `round * C + class` says."""
+        """Return (R, places), leaf numbers or values by place `round * C + class`."""
         return self._functions.compute_leaves(name, rows, n_jobs)

@@ -1,9 +1,9 @@
-"""A predictor as a file: code, model, schedule, and a manifest that says what they are.
+"""Saves a predictor as a file: code, model, schedules, and a manifest that describes them.
 
-takes: Predictor; gives: bytes, and a Predictor again, without any training library.
+takes: Predictor; gives: bytes, and a Predictor again; no training library is needed.
 
-The stored code is used where it can run; elsewhere (another TVM, another version of this package, a
-CPU that lacks an instruction), or if the user does not trust it, the stored model is compiled anew.
+The stored code is used where it can run; elsewhere (another TVM or package version, a CPU that
+lacks an instruction), or if the user does not trust it, the stored model is compiled again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .predictor import Predictor
 LOG = logging.getLogger(__name__)
 
 FORMAT = 3
-"""A number that grows when an older version of the package would read a file wrongly."""
+"""File format; incremented when older versions would misread a file."""
 
 KIND, PAIR = "predictor", "crossover"
 _WROTE = {
@@ -47,14 +47,14 @@ _WROTE = {
 }
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
-"""Where a saved predictor is: under a path, at hand, or in what can be read."""
+"""A saved predictor: a path, bytes, or a readable file object."""
 
 Reader = Callable[[dict[str, Any], dict[str, Any], str, bool], Predictor]
 """Takes a manifest, parts, what begins messages, and whether to compile anew."""
 
 
 def save(file: str | os.PathLike[str] | BinaryIO, make: Callable[[], bytes]) -> None:
-    """Write bytes into a file, whose place is looked at before they are made."""
+    """Write bytes to a file; its place is checked before they are made."""
     where = "save: argument 'file'"
     if hasattr(file, "write"):
         file.write(make())
@@ -79,7 +79,7 @@ def load_predictor(
 
 
 def read(file: Source, where: str) -> tuple[bytes, str]:
-    """Return the bytes of a file, and what errors name it.
+    """Return the bytes of a file, and its name for errors.
 
     Raises:
         ModelFormatError, InputError: see `tvm_forest.load_predictor`.
@@ -97,7 +97,7 @@ def read(file: Source, where: str) -> tuple[bytes, str]:
 
 
 def to_bytes(predictor: Predictor) -> bytes:
-    """Return what `save` writes.
+    """Return the bytes that `save` writes.
 
     Raises:
         UnsupportedModel: see `save`.
@@ -142,7 +142,7 @@ def describe(predictor: Predictor) -> dict[str, Any]:
 
 
 def _name_code(number: int, form: str) -> str:
-    """Name the part that holds the code of a library, counted from 0."""
+    """Return the name of the archive part with the code of a library, counted from 0."""
     return f"code{number or ''}.{form}"
 
 
@@ -153,7 +153,7 @@ def from_bytes(
     recompile: bool = False,
     others: Mapping[str, Reader] | None = None,
 ) -> Predictor:
-    """Return the predictor that `to_bytes` was given; with `recompile`, none of its code is run.
+    """Rebuild a predictor from the output of `to_bytes`; with `recompile`, its code is not run.
 
     Raises:
         ModelFormatError, BuildError: see `load_predictor`.
@@ -169,9 +169,9 @@ def from_bytes(
 
 
 def read_saved(path: str) -> tuple[BuildRequest, dict[str, Any], str]:
-    """Return what was compiled into a saved predictor, none of whose code is loaded.
+    """Return the build request of a saved predictor; its code is not loaded.
 
-    And what that code needs of a CPU, and the version of the package that wrote it.
+    Also returns the CPU features that the code needs, and the version that wrote it.
 
     Raises:
         ModelFormatError: see `load_predictor`.
@@ -186,7 +186,7 @@ def read_saved(path: str) -> tuple[BuildRequest, dict[str, Any], str]:
 
 @contextlib.contextmanager
 def refuse_unexpected(where: str) -> Iterator[None]:
-    """Turn what goes wrong with the content of a whole file into an error that says so."""
+    """Convert unexpected exceptions about a file's content into an error that names the file."""
     try:
         yield
     except (BuildError, ModelFormatError):
@@ -220,7 +220,7 @@ def check_manifest(
 
 
 def _read_model(manifest: dict[str, Any], parts: dict[str, Any]) -> BuildRequest:
-    """Return the model, its schedules, and what it was compiled for."""
+    """Return the stored model, schedules and target as a request."""
     arrays = {
         name.removeprefix("forest/").removesuffix(".npy"): part
         for name, part in parts.items()
@@ -267,7 +267,7 @@ def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -
 def _load(
     stored: dict[str, Any], number: int, parts: dict[str, Any], target: Target
 ) -> CodeOf | str:
-    """Load a library, or say why its code cannot run here."""
+    """Load a library, or return why its code cannot run here."""
     form, made_for = stored["code"]["form"], stored["code"]["made_for"]
     obstacle = find_obstacle(made_for)
     if obstacle is not None:

@@ -1,6 +1,6 @@
-"""Arguments that `predict` has in the library of a model, with the meaning that they have there.
+"""Supports the arguments of `predict` in the model's own library, with their meaning there.
 
-takes: Predictor, rows, arguments by name; gives: what the library's own `predict` gives.
+takes: Predictor, rows, arguments by name; gives: the result of the library's own `predict`.
 
     xgboost    Booster.predict, Booster.inplace_predict and `predict` of its estimators
     lightgbm   Booster.predict and `predict` of its estimators
@@ -42,7 +42,7 @@ KINDS = {
     **dict.fromkeys(("pred_contribs", "pred_contrib"), "predict_contributions"),
     "pred_interactions": "predict_interactions",
 }
-"""Arguments that ask for something else than values, and the methods that give it."""
+"""Arguments that select another kind of result, and the methods that compute it."""
 
 STOPS = "pred_early_stop"
 STOPPING = ("pred_early_stop_freq", "pred_early_stop_margin")
@@ -63,7 +63,7 @@ ARGUMENTS = {
         *("thread_count", "verbose", "task_type"),
     ),
 }
-"""Arguments of each library, beside those that `Predictor.predict` has for all."""
+"""Arguments of each library, beside those of `Predictor.predict`."""
 
 PROBABILITIES = "predict_proba"
 
@@ -72,10 +72,10 @@ ARGUMENTS_FOR_PROBABILITIES = {
     "lightgbm": ARGUMENTS["lightgbm"],
     "catboost": ARGUMENTS["catboost"][1:],
 }
-"""Those of `predict_proba`."""
+"""Arguments of `predict_proba` in each library."""
 
 COUNTS = ("start_iteration", "num_iteration")
-"""Those of LightGBM that are numbers of rounds."""
+"""LightGBM's arguments that are numbers of rounds."""
 
 OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin", *STOPPING)
 """Those that are no yes or no."""
@@ -91,11 +91,11 @@ def predict_as_source(
     *,
     which: Any = None,
 ) -> Any:
-    """Predict as `predict` or `predict_proba` of the model's library does with these arguments.
+    """Predict as the model's library does with these arguments.
 
     Raises:
-        InputError: the library has no such argument, or does not take this value of it; or `which`
-            is given, of which no library knows.
+        InputError: the library has no such argument, or not this value; or `which` is given, which
+            no library supports.
     """
     forest = predictor.forest
     _check(forest, arguments, called)
@@ -167,9 +167,9 @@ def _check(forest: Forest, arguments: dict[str, Any], called: str) -> None:
 
 
 def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, Any]) -> Range:
-    """Return the rounds that LightGBM's two numbers name: as many of them as there are.
+    """Return the range of rounds from LightGBM's two numbers, limited to existing rounds.
 
-    A count of zero or less is all of them, no count the best ones, from a later start also all.
+    A count <= 0 means all; without a count, up to the best round, or from a later start all.
     """
     if iteration_range is not None:
         raise InputError(
@@ -185,7 +185,7 @@ def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, An
 
 
 def _read_count(name: str, arguments: dict[str, Any]) -> int:
-    """Return a number among the arguments, 0 if it is not there."""
+    """Return a numeric argument, 0 if it is missing."""
     number = arguments.get(name)
     if number is None:
         return 0
@@ -213,7 +213,7 @@ def _predict_as_catboost(
 def _read_catboost(
     iteration_range: Range, n_jobs: int | None, arguments: dict[str, Any]
 ) -> tuple[Range, int | None]:
-    """Return the rounds and threads that CatBoost's arguments name: a first round and an end."""
+    """Return rounds and threads from CatBoost's arguments."""
     span = tuple(_read_count(name, arguments) for name in ("ntree_start", "ntree_end"))
     if any(span) and iteration_range is not None:
         raise InputError(
@@ -238,7 +238,7 @@ def _read_catboost(
 def _add_leaves(
     predictor: Predictor, rows: Any, n_jobs: int | None, iteration_range: Range, start: Any
 ) -> Array:
-    """Return margins (R, C): a start, to which the trees add in the order of the model."""
+    """Return margins (R, C): a given start, plus the leaves in the order of the model."""
     forest, places = predictor.forest, predictor._columns_of(iteration_range)
     weighs = start is not None and forest.tree_weight is not None and not is_copied(rows)
     leaves = predictor._leaves("apply" if weighs else "per_tree", rows, n_jobs, iteration_range)
@@ -257,10 +257,10 @@ def _add_leaves(
 
 
 def _weigh(forest: Forest, tree: int, numbers: Array, start: Array) -> Array:
-    """Return what a tree adds, (R,), where XGBoost weighs its leaf with all that it starts from.
+    """Return a tree's addition, (R,), where XGBoost's leaf weight includes the starting margin.
 
-    So an estimator predicts in place: it adds a leaf to the start, takes the base score off, which
-    it would have started from, and multiplies.
+    XGBoost's in-place prediction of an estimator adds a leaf to the start, subtracts the base score
+    that it would have started from, and multiplies.
     """
     assert forest.bare_value is not None and forest.tree_weight is not None, "it has both"
     own = slice(forest.tree_offset[tree], forest.tree_offset[tree + 1])
@@ -272,7 +272,7 @@ def _weigh(forest: Forest, tree: int, numbers: Array, start: Array) -> Array:
 
 
 def _read_start(start: Any, shape: tuple[int, ...]) -> Array:
-    """Return the margins that a user starts from, as (R, C) of float32; given so, or flat."""
+    """Return the user's starting margins as (R, C) float32; they may be given flat."""
     where = "predict: argument 'base_margin'"
     try:
         array = np.asarray(start, np.float32)

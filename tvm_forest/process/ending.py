@@ -1,4 +1,4 @@
-"""The end of a program, while threads that it does not wait for predict or compile.
+"""Delays the end of a program while daemon threads predict or compile.
 
 takes: functions that run code without the interpreter's lock; gives: an end without a crash.
 
@@ -25,7 +25,7 @@ ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGBREAK") if hasattr(s
 """Signals that end a program; Windows has SIGBREAK, and never sends SIGTERM."""
 
 GRACE_SECONDS = 1.0
-"""How long a call that begins too late is held up. Python is at its end by then, unless what a
+"""Seconds for which a call that begins too late is delayed. Python has ended by then, unless what a
 program does at its end waits for the thread: then the call goes on."""
 
 POLL_SECONDS = 0.001
@@ -38,7 +38,7 @@ _marked = list[FunctionType]()
 
 
 def is_waited_for(function: Marked) -> Marked:
-    """Let the end of the program wait for calls of a function or method of this package."""
+    """Decorator: the end of the program waits for calls of this function."""
     assert isinstance(function, FunctionType)
     _marked.append(function)
     return function
@@ -57,7 +57,7 @@ def _end() -> None:
 
 
 def _owners(function: FunctionType) -> Iterator[Any]:
-    """Yield the class of a method, or the modules that know a function by its name."""
+    """Yield the class of a method, or the modules that refer to a function by name."""
     *classes, name = function.__qualname__.split(".")
     if classes:
         yield functools.reduce(getattr, classes, sys.modules[function.__module__])
@@ -67,7 +67,7 @@ def _owners(function: FunctionType) -> Iterator[Any]:
 
 
 def _hold_up(function: FunctionType, codes: set[CodeType]) -> Callable[..., Any]:
-    """Return a function that begins late, or never, but on the thread that ends the program."""
+    """Return a function whose late calls are delayed, except on the main thread."""
     ending = threading.get_ident()
 
     @functools.wraps(function)
@@ -81,7 +81,7 @@ def _hold_up(function: FunctionType, codes: set[CodeType]) -> Callable[..., Any]
 
 
 def _is_inside(frame: FrameType | None, codes: set[CodeType]) -> bool:
-    """Return whether a frame is one of a function that is waited for, or is called by one."""
+    """Return whether a frame is inside a call of one of these functions."""
     while frame is not None and frame.f_code not in codes:
         frame = frame.f_back
     return frame is not None

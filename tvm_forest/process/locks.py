@@ -1,4 +1,4 @@
-"""Locks, and values that are computed once, for processes that are forked and interrupted.
+"""Locks and lazily computed values that are safe with forks and signal handlers.
 
 takes: nothing; gives: locks, which are free again in a child; properties that need none.
 
@@ -22,27 +22,27 @@ Given = ParamSpec("Given")
 Value = TypeVar("Value")
 
 _locks = WeakSet[Any]()
-"""All that were made in this process."""
+"""All locks made in this process."""
 
 
 def make_lock() -> threading.RLock:
-    """Return a lock that its own thread may take again, and that is free in a forked process."""
+    """Return a reentrant lock that is free in a forked process."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock
 
 
 importing = make_lock()
-"""Held while a module is imported, of which a fork would copy a half."""
+"""Held while a module is imported, since a fork would copy a half-imported module."""
 
 _gate = make_lock()
-"""Held by a fork, so that nothing begins for which it would have to wait as well."""
+"""Held during a fork, so that no further call starts for which it would have to wait."""
 
 _sections = WeakSet[Any]()
-"""A lock for each thread, which it holds while a fork has to wait."""
+"""A lock per thread, held while a fork has to wait for it."""
 
 _held = list[Any]()
-"""What a fork that goes on holds."""
+"""Locks held by the current fork."""
 
 
 class _OfThread(threading.local):
@@ -55,7 +55,7 @@ _of_thread = _OfThread()
 
 
 def holds_off_forks(function: Callable[Given, Value]) -> Callable[Given, Value]:
-    """Let forks by other threads wait for calls of a function that compiles or loads code.
+    """Decorator: forks by other threads wait for calls of this function.
 
     A fork in the middle would copy locks of LLVM and of the system that nobody gives back.
     """
@@ -84,7 +84,7 @@ def _go_on() -> None:
 
 
 def _free_all() -> None:
-    """Free the locks of threads that a fork did not copy."""
+    """Free the locks of threads that do not exist in the forked process."""
     _held.clear()
     for lock in list(_locks):
         lock._at_fork_reinit()

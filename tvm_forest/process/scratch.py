@@ -1,4 +1,4 @@
-"""Folders for temporary files, in which there is room for what compilers write.
+"""Temporary folders with enough room for the output of compilers.
 
 takes: what is about to happen, a number of bytes; gives: a folder, or an error that says which one
 is full.
@@ -20,10 +20,10 @@ from pathlib import Path
 from ..errors import BuildError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""System errors when files have no room: on the disk, for this user, in this process."""
+"""Errno values for a lack of room: on the disk, for this user, in this process."""
 
 UNKNOWN = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM}
-"""System errors of file systems that cannot reserve room, which do not mean that it is full."""
+"""Errno values of file systems that cannot reserve room, though they may have it."""
 
 
 @contextlib.contextmanager

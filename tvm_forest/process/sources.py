@@ -1,4 +1,4 @@
-"""Whether the files of the package are still those whose code this process runs.
+"""Detects whether the package's files are still those whose code this process runs.
 
 takes: nothing; gives: the files, and why nobody can tell which code runs.
 
@@ -15,15 +15,15 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """The folder of this package."""
 
 SUFFIXES = (".py", ".pyc", ".so", ".pyd", ".ll", ".c", ".h", ".cuh", ".json")
-"""Of the files that decide what the package computes. Byte code counts where it stands for sources,
+"""Suffixes of files that affect results. Byte code counts where it stands for sources,
 and not where Python caches it."""
 
 About = tuple[int, int, int]
-"""Number, size and time of a file, of which an upgrade changes one at least."""
+"""Number, size and time of a file; an upgrade changes at least one of them."""
 
 
 def list_files() -> dict[str, About]:
-    """Return the files of the package as they are now, by their paths inside it.
+    """Return the current files of the package, by their relative paths.
 
     Without files of its own, as in an archive or in a frozen program, there are none.
     """
@@ -44,11 +44,11 @@ def _walk(folder: str, prefix: str) -> Iterator[tuple[str, About]]:
 
 
 FILES = list_files()
-"""What was there when the package was imported."""
+"""The package's files when it was imported."""
 
 
 def find_change() -> tuple[str, str] | None:
-    """Say why nobody can tell which code this process runs, and what helps; None if one can."""
+    """Return why the code that runs is unknown, and a remedy; None if it is known."""
     if "__init__.py" not in FILES and "__init__.pyc" not in FILES:
         return (
             "the package has no files of its own, as in an archive or a frozen program",

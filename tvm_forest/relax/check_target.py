@@ -1,4 +1,4 @@
-"""A check, while a module is compiled, that functions in it were made for the CPU it is made for.
+"""A Relax operator that checks, at compile time, that functions were made for the target's CPU.
 
 takes: rows; gives: the same rows, or an error of ours.
 
@@ -28,7 +28,7 @@ NAME = "relax.tvm_forest.check_target"
 
 
 def check_target(rows: relax.Expr, target: str) -> relax.Call:
-    """Return a call that gives its rows, and refuses to be compiled for another CPU.
+    """Return a call that returns its rows, and refuses to be compiled for another CPU.
 
     Args:
         rows: any tensor that the functions take.
@@ -45,7 +45,7 @@ def name_target(target: Target) -> str:
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return the rows.
+    """Check the CPU, and return the rows.
 
     Raises:
         InputError: the module is compiled for a GPU, or a CPU that lacks an instruction.
@@ -67,7 +67,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _find_missing(made_for: str, spec: dict[str, Any]) -> list[str]:
-    """Name what a target of TVM lacks; one without "mcpu" is the oldest CPU of 64 bits."""
+    """Return the features that a TVM target lacks; without "mcpu" it is the oldest 64-bit CPU."""
     if str(spec["kind"]) != "llvm":
         return ["a CPU"]
     if str(spec.get("mtriple", "x86_64")).startswith("x86_64"):
@@ -77,7 +77,7 @@ def _find_missing(made_for: str, spec: dict[str, Any]) -> list[str]:
 
 
 def register() -> None:
-    """Tell TVM of the operator, once in a process."""
+    """Register the operator with TVM, once per process."""
     register_operator(
         check_target,
         "The CPU that functions were made for.",

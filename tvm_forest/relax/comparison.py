@@ -1,4 +1,4 @@
-"""Comparisons of floats that no compiler may make faster than right.
+"""Float comparisons that fast-math compilers cannot break, because they compare bits.
 
 takes: expressions of float32 or float64; gives: expressions of whole numbers.
 
@@ -19,13 +19,13 @@ INFINITY = {"int32": 0x7F800000, "int64": 0x7FF0000000000000}
 
 
 def order_of(x: Any) -> Any:
-    """Return the place of a number among all of its dtype; both zeros have the place 0."""
+    """Return an integer that orders floats of one dtype; both zeros give 0."""
     bits, magnitude, _ = _take_apart(x)
     return tirx.Select(bits < 0, 0 - magnitude, bits)
 
 
 def order_of_number(value: float, dtype: Any) -> Any:
-    """Return the place of a known number; CUDA text has no words for the bits of a constant."""
+    """Return the order of a constant; CUDA text cannot cast the bits of constants."""
     number = np.array(value, str(dtype))
     bits = int(number.view(f"i{number.itemsize}"))
     magnitude = int(abs(number).view(f"i{number.itemsize}"))
@@ -39,13 +39,13 @@ def is_nan(x: Any) -> Any:
 
 
 def order_with_nan_last(x: Any) -> Any:
-    """Return the place of a number; that of NaN is the largest."""
+    """Return the order of a number; NaN comes last."""
     dtype = _take_apart(x)[2]
     return tirx.Select(is_nan(x), tirx.max_value(dtype), order_of(x))
 
 
 def _take_apart(x: Any) -> tuple[Any, Any, str]:
-    """Return the bits of a number, those without the sign, and their dtype."""
+    """Return the bits of a number, the bits without the sign, and their dtype."""
     kind = x.dtype if hasattr(x, "dtype") else x.ty.dtype
     dtype = str(kind).replace("float", "int")
     bits = tirx.reinterpret(dtype, x)

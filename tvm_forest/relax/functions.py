@@ -1,4 +1,4 @@
-"""One function for all batches of a forest.
+"""Builds one function that serves batches of all sizes.
 
 takes: BuildRequest; gives: a PrimFunc (rows, model ..., results ...) and its arrays.
 
@@ -39,18 +39,18 @@ from .gpu.amd_kernels import make_portable
 from .gpu.kernels import embed_kernels
 
 OPAQUE = 8
-"""What Relax calls the pattern of a function that it shall not fuse with others."""
+"""Relax's name of the pattern of functions that are not fused."""
 
 
 STACK_BYTES = 1024
-"""Size up to which TVM keeps a buffer on the stack."""
+"""Largest buffer that TVM keeps on the stack, in bytes."""
 
 PREPARE = {"cuda": embed_kernels, "rocm": make_portable}
-"""What makes functions for GPUs safe from TVM's passes, by kinds of targets."""
+"""By kind of target, the function that protects GPU kernels from TVM's passes."""
 
 
 class BatchFunction(NamedTuple):
-    """A function that serves all batches.
+    """A function for batches of all sizes.
 
     Attributes:
         func: takes rows, arrays of the model, results.
@@ -64,7 +64,7 @@ class BatchFunction(NamedTuple):
 
 
 def lower_for_batches(request: BuildRequest) -> BatchFunction:
-    """Lower a forest into one function.
+    """Lower a forest into one function for all batch sizes.
 
     Args:
         request: for one output, what the function gives.
@@ -87,7 +87,7 @@ def lower_for_batches(request: BuildRequest) -> BatchFunction:
 
 
 def leave_out_memberships(request: BuildRequest) -> BuildRequest:
-    """Leave out schedules whose rows need membership columns, which only Python appends.
+    """Remove schedules whose rows need membership columns, which only Python can append.
 
     Batches that they would serve are served by the next one.
 
@@ -110,7 +110,7 @@ def leave_out_memberships(request: BuildRequest) -> BuildRequest:
 def choose_by_rows(
     parts: list[tuple[int, tirx.PrimFunc, list[Array]]],
 ) -> tuple[tirx.PrimFunc, dict[str, Array]]:
-    """Join functions into one that picks by the number of rows.
+    """Combine functions into one that selects by the number of rows.
 
     Args:
         parts: the smallest batch that each serves, ascending; the function; its arrays.
@@ -139,7 +139,7 @@ def choose_by_rows(
 
 
 def hide_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function in which some buffers are views, at which TVM's pipeline does not look.
+    """Replace some buffers by views, which TVM's pipeline does not analyse.
 
     It works out which part of a buffer is accessed, and makes the buffer smaller. Where an address
     is given to a function that reads on from there, it would find one element. For large buffers

@@ -1,4 +1,4 @@
-"""Labels that are texts, beside a module: TVM has no tensors of texts, so modules give places.
+"""Stores string labels with a module, whose outputs are indices: TVM has no string tensors.
 
 takes: IRModule; gives: for each output, the texts in the order of their places.
 
@@ -17,7 +17,7 @@ ATTRIBUTE = "tvm_forest.labels"
 
 
 def attach_labels(mod: tvm.IRModule, labels: Mapping[str, Sequence[Any]]) -> tvm.IRModule:
-    """Return a module that knows the texts of its outputs; those of an empty mapping are none."""
+    """Return a module with the labels of its outputs as an attribute; none if there are none."""
     if not labels:
         return mod
     texts = {
@@ -28,7 +28,7 @@ def attach_labels(mod: tvm.IRModule, labels: Mapping[str, Sequence[Any]]) -> tvm
 
 
 def labels_of(mod: tvm.IRModule) -> dict[str, list[Any]]:
-    """Return the labels of outputs that give the place of a text, or a column for each class.
+    """Return the labels of outputs that are label indices, or have a column per class.
 
     Args:
         mod: a module that `from_sklearn` or `from_onnx` gave, before or after other passes.

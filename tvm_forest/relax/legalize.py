@@ -1,4 +1,4 @@
-"""Forests in a module that TVM compiles by itself: the operator's FLegalize.
+"""Legalises the operator: TVM then compiles the forest itself.
 
 takes: a call of the operator; gives: calls of PrimFuncs in the same module.
 
@@ -25,7 +25,7 @@ from .targets import from_tvm
 
 
 def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return what a call becomes; see `lowering.expand` for what it raises."""
+    """Return the replacement of a call; errors are those of `lowering.expand`."""
     current, vdevice = tvm.target.Target.current(allow_none=True), call.args[0].ty.vdevice
     known = current if vdevice is None else vdevice.target
     elsewhere = current is not None and current.kind != known.kind
@@ -49,6 +49,6 @@ def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def register() -> None:
-    """Tell TVM how to legalise the operator, once in a process."""
+    """Register the legalisation with TVM, once per process."""
     if Op.get(NAME).get_attr(LEGALIZE) is None:
         register_op_attr(NAME, LEGALIZE, legalize)

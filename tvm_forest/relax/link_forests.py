@@ -1,4 +1,4 @@
-"""Forests that this package compiles, linked to a module that TVM compiles.
+"""Compiles forests with this package, and links them to a module that TVM compiles.
 
 takes: IRModule with calls of the operator; gives: IRModule that calls functions of an external
 module, which holds the machine code of all its forests.
@@ -39,12 +39,12 @@ LINKED = "tvm_forest.linked"
 """Attribute of a module: the names of the functions of its forests."""
 
 ALIGNMENT = 64
-"""Bytes to whose multiples arrays are moved, those of a cache line."""
+"""Alignment of arrays, in bytes: a cache line."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_forest.LinkForests")
 class LinkForests:
-    """Compile the forests of a module for CPUs, and link them to it.
+    """Compiles the CPU forests of a module, and links them to it.
 
     Use it before `tvm.compile(mod, target)`:
 
@@ -81,7 +81,7 @@ class LinkForests:
 
 
 def register_linked(mod: tvm.IRModule) -> list[str]:
-    """Let code of `exec_mode="compiled"` find the forests that `LinkForests` has linked.
+    """Register linked forests, so that `exec_mode="compiled"` finds them.
 
     Bytecode finds them by itself. Compiled code looks functions of external modules up in TVM's
     global registry, where they stay until the process ends, or `tvm_ffi.remove_global_func`.
@@ -132,7 +132,7 @@ class _Linker(PyExprMutator):
     def _link(
         self, bring: Any, function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
     ) -> list[relax.Expr]:
-        """Return what a function computes, with its constant where `bring` brings it."""
+        """Return the results of a function, with its constant placed by `bring`."""
         data, offsets = join_arrays(list(function.arrays.values()))
         func = function.func.with_attr(OFFSETS, offsets)
         name = f"tvm_forest_{_digest(func, data)}_{self.before + len(self.functions)}"
@@ -167,7 +167,7 @@ def _digest(func: tirx.PrimFunc, data: Array) -> str:
 
 
 def join_arrays(arrays: list[Array]) -> tuple[Array, list[int]]:
-    """Return the bytes of some arrays, one after the other, where each begins, and the size."""
+    """Concatenate arrays as bytes; return these, the offset of each, and the size."""
     offsets = [0]
     for array in arrays:
         offsets.append(-(-(offsets[-1] + array.nbytes) // ALIGNMENT) * ALIGNMENT)

@@ -1,4 +1,4 @@
-"""What a call of the operator becomes: expressions over calls of compiled functions.
+"""Expands a call of the operator into calls of compiled functions.
 
 takes: a call, its Forest, and a way to compute one function; gives: expressions.
 """
@@ -32,7 +32,7 @@ Compute = Callable[[BatchFunction, Any, list[relax.TensorType]], list[Any]]
 
 
 def expand(bb: relax.BlockBuilder, call: relax.Call, target: Target, compute: Compute) -> Any:
-    """Return what a call gives, by functions for a target.
+    """Return the expression for a call, with functions for a target.
 
     Raises:
         UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
@@ -51,7 +51,7 @@ def lower_outputs(
     target: Target,
     exact: bool,
 ) -> dict[Output, BatchFunction]:
-    """Return the functions that some outputs come of; without schedules, by the default ones.
+    """Return the functions for some outputs; without schedules, with the default ones.
 
     Raises:
         UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
@@ -75,7 +75,7 @@ def compute_outputs(
     rows: Any,
     compute: Compute,
 ) -> Any:
-    """Return what functions give for rows: an expression, or a tuple of several."""
+    """Return outputs computed by functions for rows: an expression, or a tuple of several."""
     cleaned = clean_rows(bb, forest, rows)
     results = {
         name: compute(function, cleaned, types_of_results(forest, name, function, rows.ty))
@@ -89,7 +89,7 @@ def compute_outputs(
 
 
 def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
-    """Return the default schedules of a target, as far as TVM's own compiler gets them right."""
+    """Return the default schedules of a target that TVM's own pipeline compiles correctly."""
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
         return {1: hop_schedule(forest, target).without("cache")}
     here = replace(target, shared_limit=STATIC_SHARED_BYTES)
@@ -99,7 +99,7 @@ def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
 def types_of_results(
     forest: Forest, output: Output, function: BatchFunction, rows: relax.TensorType
 ) -> list[relax.TensorType]:
-    """Return the types of what a function writes."""
+    """Return the types of a function's results."""
     n = rows.shape.values[0]
     if output == SUMS:
         dtypes = [result_dtype(forest, name) for name in result_names(forest)]
@@ -111,7 +111,7 @@ def types_of_results(
 
 
 def clean_rows(bb: relax.BlockBuilder, forest: Forest, rows: Any) -> Any:
-    """Return rows in which only NaN is missing, as `Forest.clean_rows` does."""
+    """Return rows whose missing values are all NaN, as `Forest.clean_rows` does."""
     if not forest.needs_cleaning:
         return rows
     may_be_zero = np.ones(forest.row_width, bool)
@@ -121,7 +121,7 @@ def clean_rows(bb: relax.BlockBuilder, forest: Forest, rows: Any) -> Any:
 
 
 def _mark_missing(forest: Forest, rows: te.Tensor, may_be_zero: te.Tensor) -> te.Tensor:
-    """Put NaN in place of other missing values, (n, F)."""
+    """Replace other missing values by NaN, (n, F)."""
     dtype = rows.dtype
     nan, zero = (tirx.const(float(x), dtype) for x in (np.nan, ZERO))
 

@@ -44,7 +44,7 @@ def to_bytes(forest: Forest) -> Array:
 
 
 def refuse_encoder(forest: Forest) -> None:
-    """Refuse a forest whose rows hold texts, which no tensor does.
+    """Refuse a forest whose rows contain strings, which tensors cannot hold.
 
     Raises:
         UnsupportedModel: as said.
@@ -57,7 +57,7 @@ def refuse_encoder(forest: Forest) -> None:
 
 
 def to_tensor_constant(array: Any) -> GenericConst:
-    """Return an array as a constant of the same dtype; `relax.const` makes int32 of int64."""
+    """Return an array as a constant of its own dtype; `relax.const` narrows int64 to int32."""
     return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array)))
 
 

@@ -1,4 +1,4 @@
-"""Forests as modules of `tvm.relax.frontend.nn`, beside `nn.Linear` and the others.
+"""Forests as modules of `tvm.relax.frontend.nn`, like `nn.Linear`.
 
 takes: models; gives: modules for `export_tvm`.
 
@@ -48,7 +48,7 @@ WHERE = "tvm_forest.relax.nn.ParameterForest: argument"
 
 
 class ParameterForest(nn.Module):
-    """A forest whose arrays are parameters of the module, by the names of what they hold.
+    """A forest whose arrays are parameters of the module.
 
     Constants remain what is not of the walk: labels, the order of leaves, and what is missing.
 
@@ -90,7 +90,7 @@ class ParameterForest(nn.Module):
                     self._names[id(array)] = self._add_parameter(prefix + name, array)
 
     def _add_parameter(self, name: str, array: Any) -> str:
-        """Hold an array as a parameter, and return its name."""
+        """Register an array as a parameter, and return its name."""
         while hasattr(self, name):
             name += "_"
         data = tvm.runtime.tensor(array)
@@ -100,7 +100,7 @@ class ParameterForest(nn.Module):
         return name
 
     def to(self, dtype: str | None = None) -> None:
-        """Change nothing: the dtypes of the arrays are the model's, and make its results exact."""
+        """Do nothing: the dtypes are the model's, and needed for exact results."""
 
     def forward(self, rows: nn.Tensor) -> nn.Tensor | tuple[nn.Tensor, ...]:
         """Return the outputs.
@@ -159,7 +159,7 @@ class ConstantForest(nn.Module):
 
 
 def _read_target(target: Any) -> Target:
-    """Return a CPU.
+    """Convert to a Target, which must be a CPU.
 
     Raises:
         InputError: TVM knows no such target, or nothing is compiled for it.

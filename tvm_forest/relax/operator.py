@@ -126,7 +126,7 @@ def _infer_type(call: relax.Call, bb: relax.BlockBuilder) -> Any:
 
 
 def check_rows(forest: Forest, rows: relax.Expr) -> tuple[Any, Any]:
-    """Return the number of rows and where they are.
+    """Return the number of rows and the device they are on.
 
     Raises:
         InputError: they are no matrix of the model's width and dtype.
@@ -151,7 +151,7 @@ def check_rows(forest: Forest, rows: relax.Expr) -> tuple[Any, Any]:
 
 
 def register() -> None:
-    """Tell TVM of the operator, once in a process, and of our errors.
+    """Register the operator, and our exceptions, with TVM, once per process.
 
     TVM's passes hand on errors of Python by name; those it does not know become RuntimeError.
     """
@@ -172,7 +172,7 @@ def register_operator(
     infer_type: Any,
     **attributes: Any,
 ) -> None:
-    """Tell TVM of a pure operator `relax.tvm_forest.<function>`, once in a process.
+    """Register a pure operator `relax.tvm_forest.<function>` with TVM, once per process.
 
     Args:
         function: makes a call; TVMScript finds it as `R.tvm_forest.<function>`.

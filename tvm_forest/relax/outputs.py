@@ -1,4 +1,4 @@
-"""What a forest can give inside a module: types, and how each comes of what functions compute.
+"""The outputs of a forest in a module: their types, and the functions that compute them.
 
 takes: Forest, type of the rows, names of outputs; gives: types; expressions over results.
 
@@ -32,12 +32,12 @@ _FUNCTION_OF: dict[str, Output] = {"leaf": "apply", "per_tree": "per_tree"}
 
 
 def function_of(output: str) -> Output:
-    """Name the compiled function that an output comes of."""
+    """Return the name of the compiled function for an output."""
     return _FUNCTION_OF.get(output, SUMS)
 
 
 def check_outputs(forest: Forest, outputs: list[str]) -> None:
-    """Refuse outputs that there are not.
+    """Refuse unknown outputs.
 
     Raises:
         InputError: no outputs, or unknown ones.
@@ -84,14 +84,14 @@ def _count_source_trees(forest: Forest) -> int:
 
 
 def _label_columns(forest: Forest) -> tuple[int, ...]:
-    """Return the columns that labels have beside one for each row."""
+    """Return the shape of labels after the row dimension."""
     if forest.label_rule in ("half", "cut"):
         return (forest.n_outputs,) if forest.n_outputs > 1 else ()
     return (len(forest.targets),) if forest.targets else ()
 
 
 def label_table(forest: Forest) -> Array:
-    """Return what a module gives for each place of `Forest.labels`, numbers (labels,).
+    """Return the numbers that a module outputs for `Forest.labels`, (labels,).
 
     TVM has no tensors of texts, so of these a module gives the places.
     """
@@ -105,7 +105,7 @@ def label_table(forest: Forest) -> Array:
 def assemble(
     bb: relax.BlockBuilder, forest: Forest, output: str, results: list[Any], columns: Array
 ) -> Any:
-    """Return an output of what a function computed.
+    """Assemble an output from the results of a function.
 
     Args:
         bb: takes what has to be computed in addition.
@@ -130,7 +130,7 @@ def assemble(
 def _order_leaves(
     bb: relax.BlockBuilder, forest: Forest, output: str, leaves: Any, columns: Array
 ) -> Any:
-    """Return values of leaves in the order of the source model."""
+    """Return leaf numbers or values in the source model's order."""
     dtype = forest.leaf_id_dtype if output == "leaf" else forest.sum_dtype
     width = forest.n_outputs if output == "per_tree" and forest.has_vectors else 1
     places = columns[:, :width].ravel()
@@ -145,7 +145,7 @@ def _order_leaves(
 
 
 def _add_complement(value: te.Tensor) -> te.Tensor:
-    """Return the probabilities of both classes, (n, 2), of that of the second one."""
+    """Return the probabilities of both classes, (n, 2), from that of the second."""
     one = tirx.const(1, value.dtype)
     return te.compute(
         (value.shape[0], 2), lambda r, c: tirx.Select(c > 0, value[r, 0], one - value[r, 0])
@@ -187,12 +187,12 @@ def _as_place(condition: Any) -> Any:
 
 
 def _reaches(x: Any, cut: Any) -> Any:
-    """Return whether a number is not below the one of that place."""
+    """Return whether x >= cut for the cut's index in the order of floats."""
     return tirx.all(order_of(x) >= cut, tirx.Not(is_nan(x)))
 
 
 def _find_largest(scores: te.Tensor, begin: int, count: int, skips_nan: bool) -> te.Tensor:
-    """Return the place of the largest of some columns, int64 (n,): the first, or the first NaN.
+    """Return the index of the largest column, int64 (n,): the first one, or the first NaN.
 
     With `skips_nan` only the first column may be NaN to be the largest.
     """
@@ -214,17 +214,17 @@ def _find_largest(scores: te.Tensor, begin: int, count: int, skips_nan: bool) ->
 
 
 def _pick_larger(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return which of two pairs (place, order of its score) numpy's argmax takes."""
+    """Return the larger of two (index, order of score) pairs, as numpy's argmax selects it."""
     (i, x), (j, y) = a, b
     takes_a = tirx.any(x > y, tirx.all(tirx.EQ(x, y), i < j))
     return tirx.Select(takes_a, i, j), tirx.Select(takes_a, x, y)
 
 
 def _before_all(place: str, score: str) -> tuple[Any, Any]:
-    """Return the pair before which any other is taken."""
+    """Return the pair that is smaller than all others."""
     return tirx.max_value(place), _lowest(score)
 
 
 def _lowest(dtype: Any) -> Any:
-    """Return the order of a score that all others are above."""
+    """Return an order below those of all scores."""
     return -tirx.max_value(dtype)

@@ -1,4 +1,4 @@
-"""TVM's targets as targets of this package.
+"""Converts TVM's targets to targets of this package.
 
 takes: what a module is compiled for; gives: Target.
 """
@@ -17,11 +17,11 @@ GPUS = {"cuda": "arch", "rocm": "mcpu"}
 """For each kind of GPU, the option that names one."""
 
 BASELINE = "x86-64"
-"""What TVM makes code for where a target names no CPU."""
+"""The CPU that TVM assumes if a target names none."""
 
 
 def from_tvm(target: tvm.target.Target | None) -> Target:
-    """Return a target of the package whose code a module for a target of TVM can hold.
+    """Return our target for code in a module for a TVM target.
 
     A target of TVM that names no CPU is the oldest one of 64 bits, whatever CPU is at hand.
 

@@ -1,4 +1,4 @@
-"""What callers of compiled code need, without TVM.
+"""The runtime for compiled code, without TVM.
 
 takes: Forest, layouts, stored machine code; gives: names and dtypes of results, arrays of leaves,
 libraries. Of TVM's packages it needs the small apache-tvm-ffi alone, which calls functions.

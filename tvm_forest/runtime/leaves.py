@@ -1,4 +1,4 @@
-"""Leaves that are more than a number: in memory they lie beside the layout of the trees.
+"""Leaf vectors and linear leaves, stored beside the layout of the trees.
 
 takes: Forest with vectors or linear leaves; gives: the forest to be laid out, and the arrays of its
 leaves.
@@ -26,11 +26,11 @@ from ..forest.linear_leaves import read_linear_fields
 from ..layouts.protocol import BufferSpec, read_specs
 
 MOST_IN_FLOAT32 = 1 << 24
-"""Whole numbers from 0 on that float32 holds exactly."""
+"""Largest count of integers from 0 on that float32 represents exactly."""
 
 
 def walk_dtype(forest: Forest) -> str:
-    """Return the dtype of what a walk ends with."""
+    """Return the dtype of a walk's result."""
     if not forest.has_vectors:
         return forest.sum_dtype
     many = len(forest.leaf_table.values) > MOST_IN_FLOAT32
@@ -38,7 +38,7 @@ def walk_dtype(forest: Forest) -> str:
 
 
 def with_leaf_numbers(forest: Forest) -> Forest:
-    """Return the forest with the numbers of its leaves for values; a plain one as it is."""
+    """Return the forest with leaf numbers as leaf values; a plain forest unchanged."""
     if forest.has_vectors:
         dtype = walk_dtype(forest)
         return replace(

@@ -27,20 +27,20 @@ else:
     tvm_ffi = import_late("tvm_ffi")
 
 NAMES = {"win32": "tvm_ffi.dll", "darwin": "libtvm_ffi.dylib"}
-"""How its library is called; elsewhere it is "libtvm_ffi.so"."""
+"""File names of its library by system; elsewhere it is "libtvm_ffi.so"."""
 
 INTEGER = 1
 """The kind of an argument or a result that is an integer."""
 
 
 class _Argument(ctypes.Structure):
-    """What functions take and give: TVMFFIAny."""
+    """TVM's struct TVMFFIAny, for arguments and results."""
 
     _fields_ = (("kind", ctypes.c_int32), ("padding", ctypes.c_int32), ("value", ctypes.c_int64))
 
 
 class _Version(ctypes.Structure):
-    """TVMFFIVersion."""
+    """TVM's struct TVMFFIVersion."""
 
     _fields_ = tuple((name, ctypes.c_uint32) for name in ("major", "minor", "patch"))
 
@@ -56,7 +56,7 @@ _CODE = ctypes.CFUNCTYPE(
 
 @functools.cache
 def load_ffi() -> ctypes.CDLL:
-    """Return the library of apache-tvm-ffi, whose functions others find from now on.
+    """Load the library of apache-tvm-ffi with global symbols.
 
     Raises:
         ModuleNotFoundError: it is not installed.
@@ -78,7 +78,7 @@ def read_version() -> str:
 
 
 def _find_unmapper() -> Any:
-    """Return the function of the system that takes back what `CDLL` has loaded."""
+    """Return the system's function that unloads a library loaded by `CDLL`."""
     if sys.platform == "win32":
         return ctypes.windll.kernel32.FreeLibrary
     return ctypes.pythonapi.dlclose
@@ -88,7 +88,7 @@ class LinkedLibrary:
     """The functions of a shared library, which is unmapped when nothing holds it or one of them.
 
     Attributes:
-        code: what was loaded.
+        code: the loaded library.
     """
 
     def __init__(self, code: Any, file: Path) -> None:
@@ -108,7 +108,7 @@ class LinkedLibrary:
 
 
 class LinkedFunction:
-    """A function of a shared library, which stays mapped as long.
+    """A function of a shared library, which stays loaded while the function exists.
 
     It is called with one integer, or with all that functions of tvm_ffi take.
     """
@@ -119,7 +119,7 @@ class LinkedFunction:
         self._handle = 0
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call it."""
+        """Call the function."""
         if len(arguments) == 1 and type(arguments[0]) is int:
             given, result = _Argument(INTEGER, 0, arguments[0]), _Argument()
             self._code(None, ctypes.byref(given), 1, ctypes.byref(result))
@@ -127,7 +127,7 @@ class LinkedFunction:
         return (self._object or self.__tvm_ffi_object__())(*arguments)
 
     def __tvm_ffi_object__(self) -> tvm_ffi.Function:
-        """Return the function of tvm_ffi, as which others take it for an argument."""
+        """Return the function as an object of tvm_ffi, to pass it as an argument."""
         if self._object is None:
             address = ctypes.cast(self._code, ctypes.c_void_p).value or 0
             make = tvm_ffi.Function.__from_extern_c__
@@ -135,7 +135,7 @@ class LinkedFunction:
         return self._object
 
     def __chandle__(self) -> int:
-        """Return the address of an object of apache-tvm-ffi for it, which lives as long."""
+        """Return the address of its tvm_ffi object, which is kept alive with it."""
         if not self._handle:
             handle, library = ctypes.c_void_p(), load_ffi()
             failed = library.TVMFFIFunctionCreate(None, self._code, None, ctypes.byref(handle))

@@ -1,4 +1,4 @@
-"""What stored machine code is, and what it needs of the machine at hand.
+"""Stored machine code, and the features it needs of a machine.
 
 takes: nothing; gives: MachineCode, what this system is, and what its processor can do.
 
@@ -16,14 +16,13 @@ from ..target import cpu_abilities
 from .linked import read_version
 
 INTERFACE = 5
-"""Counts the ways in which a Predictor has called compiled functions; code for others is made anew.
-"""
+"""Version of the calling convention of compiled functions; other code is compiled again."""
 
 LINKED = "so"
-"""The form of code that is a shared library."""
+"""Form of code: a shared library."""
 
 KERNELS = "kernels"
-"""The form of code that is a KernelLibrary."""
+"""Form of code: a KernelLibrary."""
 
 LLVM_NAMES = {
     "3dnowprefetch": "prfchw",
@@ -36,7 +35,7 @@ LLVM_NAMES = {
     "sse4_1": "sse4.1",
     "sse4_2": "sse4.2",
 }
-"""How LLVM calls what Linux calls otherwise; other names differ by underscores alone."""
+"""LLVM's names of CPU features that Linux names differently, beyond underscores."""
 
 
 class MachineCode(NamedTuple):
@@ -55,12 +54,12 @@ class MachineCode(NamedTuple):
 
 @functools.cache
 def known_instructions() -> frozenset[str]:
-    """Return the features of the CPU that Linux reports, in LLVM's words."""
+    """Return the CPU features that Linux reports, by LLVM's names."""
     names = (LLVM_NAMES.get(flag, flag.replace("_", "")) for flag in cpu_abilities())
     return frozenset(name for text in names for name in text.split())
 
 
 def describe_system() -> dict[str, Any]:
-    """Return what all code depends on that runs without TVM."""
+    """Return the facts about the system on which all code without TVM depends."""
     machine = {"system": sys.platform, "machine": platform.machine()}
     return {"interface": INTERFACE, **machine, "ffi": read_version()}

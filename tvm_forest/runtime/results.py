@@ -1,8 +1,8 @@
-"""What compiled functions give, and which arrays they read.
+"""The results of compiled functions, and the arrays that they read.
 
 takes: Forest and Layout; gives: names and dtypes of results, specs of the model's buffers.
 
-Who calls compiled code asks here, without TVM; the code itself is emitted by `canonical`.
+Callers of compiled code use this without TVM; `canonical` emits the code itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OF_SUMS: tuple[Output, ...] = (SUMS, RESUMED)
 OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
 """Outputs with a value for each leaf reached; they are compiled on first use."""
 OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
-"""Outputs that schedules are for."""
+"""Outputs that have schedules."""
 OF_TABLES: tuple[Output, ...] = (CONTRIBUTIONS, INTERACTIONS)
 """Outputs that are computed from tables, see `ContributionTables`, without a schedule."""
 
@@ -53,7 +53,7 @@ and threshold, of `proximity` for each row and training row."""
 
 
 def result_names(forest: Forest) -> tuple[str, ...]:
-    """Name the buffers that "predict" writes: sums of leaves, margins, values.
+    """Return the names of the results of "predict": sums of leaves, margins, values.
 
     The sums are the margins unless they are divided, or the base score is added to them at last;
     the margins are the values if the link is the identity and nothing is rounded.
@@ -64,7 +64,7 @@ def result_names(forest: Forest) -> tuple[str, ...]:
 
 
 def result_dtype(forest: Forest, name: str) -> str:
-    """Return the dtype of a buffer that "predict" writes."""
+    """Return the dtype of a result of "predict"."""
     return forest.value_dtype or forest.sum_dtype if name == "value" else forest.sum_dtype
 
 
@@ -80,20 +80,20 @@ SIZES = "sizes"
 
 
 def sizes_array(forest: Forest) -> Array:
-    """Return the numbers by which models of one kind differ, which code reads as it runs."""
+    """Return the numbers that differ between models of one kind, which code reads at run time."""
     return np.array([forest.n_trees // forest.round_size], np.int64)
 
 
 def link_arrays(forest: Forest) -> dict[str, Array]:
-    """Return the arrays by name that values are made with, which follow the base scores."""
+    """Return the arrays, by name, for the link function; they follow the base scores."""
     return {"powers": power_table()} if forest.link in COARSE_LINKS else {}
 
 
 def check_forest(forest: Forest) -> None:
-    """Refuse by name what a Forest can hold and this package cannot compile yet.
+    """Refuse features of a Forest that cannot be compiled.
 
     Raises:
-        UnsupportedModel: as said.
+        UnsupportedModel: the forest has one.
     """
     threshold = forest.threshold
     if forest.n_features == 0:
@@ -109,7 +109,7 @@ def check_forest(forest: Forest) -> None:
 
 
 def columns_of_trees(forest: Forest) -> Array:
-    """Return which columns of "per_tree" and "apply" each tree of the source model has.
+    """Return the columns of "per_tree" and "apply" for each tree of the source model.
 
     Returns:
         int64 (T, W), places `round * C + class`; W is 1, or C where leaves hold vectors.

@@ -1,6 +1,6 @@
 """The scheduling language: directives, which are the methods of `Schedule`.
 
-takes: Schedule; gives: Schedule; `rewrite`, which changes the model as a schedule asks; and
+takes: Schedule; gives: Schedule; `rewrite`, which applies a schedule's rewrites to the model; and
 `replay`, which repeats a trace on TVM's own schedule.
 
     loops.py        tile  reorder  parallel  unroll

@@ -1,7 +1,7 @@
-"""Which schedule serves which batch.
+"""Selects the schedule that serves a batch of a given size.
 
-takes: a Schedule, or several by the smallest batch that each serves; gives: them in order, the
-schedule of a number of rows, names of compiled functions.
+takes: a Schedule, or several by the smallest batch that each serves; gives: these in order of batch
+size, the schedule for a number of rows, names of compiled functions.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ Schedules = Schedule | Mapping[int, Schedule]
 """One schedule for all batches, or several by the smallest batch, such as {1: a, 8: b, 64: c}."""
 
 Edit = Callable[[Schedule], Schedule]
-"""A function that is given the schedule without directives of a model, such as a recipe."""
+"""A function, such as a recipe, from the schedule without directives to another schedule."""
 
 Given: TypeAlias = "Schedule | Edit | s_tir.Schedule"
 Edited: TypeAlias = "Given | Mapping[int, Given]"
-"""Schedules, of which some are still to be made by functions, or are TVM's."""
+"""Schedules, functions that make one, and schedules of TVM."""
 
 
 def edit(given: Edited, start: Callable[[], Schedule], take: Callable[[Any], Any]) -> Any:
-    """Call the functions among schedules, and read those of TVM.
+    """Replace functions by the schedules they return, and TVM's schedules by ours.
 
     Args:
-        given: schedules and functions; what is neither is left to `arrange_by_batch` to refuse.
+        given: schedules and functions; `arrange_by_batch` refuses anything else later.
         start: makes the schedule without directives.
-        take: makes a Schedule of an `s_tir.Schedule`.
+        take: converts an `s_tir.Schedule` to a Schedule.
 
     Raises:
-        ScheduleError: a function gives no schedule.
+        ScheduleError: a function does not return a schedule.
     """
     if isinstance(given, Mapping):
         return {key: edit(value, start, take) for key, value in given.items()}
@@ -56,15 +56,15 @@ def edit(given: Edited, start: Callable[[], Schedule], take: Callable[[Any], Any
 
 
 def arrange_by_batch(schedule: Schedules, where: str = "build") -> dict[int, Schedule]:
-    """Return schedules by the smallest batch that each serves, ascending.
+    """Return schedules by the smallest batch that each serves, in ascending order.
 
     Args:
-        schedule: one for all batches, or several. The greatest key that is not above the number of
-            rows decides, so 1 must be a key; neighbours that are equal become one.
-        where: what to call it in messages.
+        schedule: one for all batches, or several. A batch gets the greatest key that is at most its
+            number of rows, so 1 must be a key; equal neighbours are merged.
+        where: name of the argument in error messages.
 
     Raises:
-        ScheduleError: neither, no key 1, or a key that is no number of rows.
+        ScheduleError: the type is wrong, key 1 is missing, or a key is not a number of rows.
     """
     named = schedule if isinstance(schedule, Mapping) else {1: schedule}
     for key, sch in named.items():
@@ -93,10 +93,10 @@ def select_schedule(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
 
 
 def select_hop_schedule(schedules: Mapping[int, Schedule]) -> Schedule:
-    """Return the schedule of the largest batches that walks hop by hop, else that of the largest.
+    """Return the hop-by-hop schedule for the largest batches; if none, that of the largest.
 
-    Functions that give leaves are compiled by it: in bit planes, a few rows would cost as much as a
-    block.
+    Functions that return leaves are compiled with it: in bit planes, a few rows would cost as much
+    as a whole block.
     """
     keys = sorted(schedules, reverse=True)
     hops = (key for key in keys if not schedules[key].sliced)
@@ -104,9 +104,9 @@ def select_hop_schedule(schedules: Mapping[int, Schedule]) -> Schedule:
 
 
 def name_functions(schedules: Mapping[int, Schedule]) -> dict[int, str]:
-    """Return the name of the function that predicts batches from each size on.
+    """Return the name of the compiled function for batches from each size on.
 
-    It is "predict" for the largest batches, and such as "predict_from_8" for others. Equal
+    It is "predict" for the largest batches, and for example "predict_from_8" for others. Equal
     schedules share a function.
     """
     names = {schedules[max(schedules)]: "predict"}

@@ -3,7 +3,7 @@
 takes: Schedule; gives: Schedule whose loops are mapped to the threads of a GPU.
 
 S-TIR's `bind` refuses a tree loop on the grid, and symbolic numbers of rows with more than one row
-a block, so the mapping stays an annotation until code is made for a GPU.
+per block, so the mapping stays an annotation until GPU code is generated.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 DIMENSIONS = tuple(f"{level}.{axis}" for level in ("grid", "block") for axis in "xyz")
 MAX_BLOCK_THREADS = 1024
-"""Threads of one block, on CUDA; ROCm allows 256 unless told otherwise."""
+"""Most threads of one block on CUDA; ROCm allows 256 unless configured otherwise."""
 MAX_SHARED_BYTES = STATIC_SHARED_BYTES
-"""Bytes of shared memory that searches and defaults give a block; `Target` has the limit."""
+"""Bytes of shared memory per block that searches and defaults plan for; `Target` has the limit."""
 
 
 @directive()
@@ -64,7 +64,7 @@ def is_on_block(dimension: str | None) -> bool:
 
 
 def _check_block(sch: Schedule) -> Schedule:
-    """Return a schedule, unless a block would have too many threads."""
+    """Return the schedule if no block has too many threads, else refuse it."""
     for path in find_paths(sch.nest):
         counts = [x.count or 1 for x in path if is_on_block(x.gpu)]
         counts += [_find_team_size(sch)] * any(x.cooperate for x in path)
@@ -74,7 +74,7 @@ def _check_block(sch: Schedule) -> Schedule:
 
 
 def say_too_many(counts: Sequence[int]) -> str:
-    """Say that the dimensions of a block make it larger than it may be."""
+    """Return the message that a block has too many threads."""
     what = f"{' x '.join(map(str, counts))} = {prod(counts)} threads per block, the target"
     return f"{what} allows {MAX_BLOCK_THREADS}; use smaller tiles"
 
@@ -82,28 +82,28 @@ def say_too_many(counts: Sequence[int]) -> str:
 # -- tiles that threads decide together -----------------------------------------------------------
 
 TEAM_DIMENSION = "block.x"
-"""The dimension of a block whose threads are a team: they are next to each other in a warp."""
+"""The block dimension whose threads form a team: they are neighbours in a warp."""
 
 
 def count_team(tile_size: int) -> int:
-    """Return how many threads a team has: one for each node of a tile, and a power of two."""
+    """Return how many threads a team has: one per node of a tile, rounded up to a power of two."""
     return 1 << (tile_size - 1).bit_length()
 
 
 def _find_team_size(sch: Schedule) -> int:
-    """Return how many threads the teams of a schedule have; 1 if there are no tiles."""
+    """Return the team size of a schedule; 1 if it has no tiles."""
     sizes = (step.arguments["size"] for step in sch.rewrites if step.do == "tile_nodes")
     return count_team(next(sizes, 1))
 
 
 @directive()
 def cooperate(sch: Schedule, index: str) -> Schedule:
-    """Let a team of threads decide each tile together, a thread a node.
+    """Let a team of GPU threads decide each tile together, one thread per node.
 
     The threads of the dimension "block.x" are the team: as many as a tile has nodes, rounded up to
-    a power of two. Each of them loads one node and the value that it tests, and compares; then all
-    know all outcomes by one instruction of the warp, look up the same child, and go on. The first
-    one adds up. So no other loop may be mapped to "block.x".
+    a power of two. Each thread loads one node and the value that it tests, and compares them. One
+    warp instruction (a ballot) shares the outcomes, and all threads go to the same child. The first
+    thread adds up the leaves. So no other loop may be mapped to "block.x".
 
     Passes: LowerWalks, MapThreads. From "SilvanForge", cooperative tile step.
 
@@ -112,8 +112,8 @@ def cooperate(sch: Schedule, index: str) -> Schedule:
             2 to 8 nodes, and a loop around these walks that is mapped to a GPU.
 
     Raises:
-        ScheduleError: no such loop, no tiles, a loop is mapped to "block.x" or simdized, the walks
-            are shared out already, or more threads than a block has.
+        ScheduleError: no such loop, no tiles, a loop is mapped to "block.x" or simdized, another
+            loop cooperates for these walks already, or more threads than a block has.
 
     Rewrite:
         for b1 in (0, 32, 1)   # block.y   -->   for b1 in (0, 32, 1)   # block.y; cooperate
@@ -131,7 +131,7 @@ def cooperate(sch: Schedule, index: str) -> Schedule:
 
 
 def list_team_problems(nest: Loop) -> Iterator[Problem]:
-    """Yield loops that want the threads of a team, or its lanes, for something else."""
+    """Yield a problem for each loop that uses a team's threads or lanes for something else."""
     for team in (loop for loop in nest.traverse() if loop.cooperate):
         whose = f"the tiles of '{team.name}' are decided by the threads of {TEAM_DIMENSION}"
         for loop in nest.traverse():

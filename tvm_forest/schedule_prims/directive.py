@@ -1,14 +1,14 @@
-"""What a directive is: a checked rewrite of the nest, a step of the trace, a mapping onto TVM.
+"""Defines a directive: a checked rewrite of the nest, a trace step, and a mapping onto TVM.
 
 takes: a function Schedule -> Schedule; gives: a method for `Schedule` and an entry in `DIRECTIVES`.
 
-A directive is written as one function, which raises `Refusal` unless the step may be taken and then
-returns the rewritten schedule. The decorator `directive` puts around it what all have in common:
-arguments get their names, a refusal becomes a ScheduleError that shows the nest, the result is
-checked for broken invariants, and the step goes into the trace. What a search may try (`choices`)
-and what the step does to TVM's schedule (`onto_tir`) or to the model (`onto_forest`) stand beside
-it. `onto_tir` receives TVM's live schedule and only calls its methods, so no module of this folder
-imports tvm when it runs.
+A directive is written as one function, which raises `Refusal` unless the step is allowed, and then
+returns the rewritten schedule. The decorator `directive` adds what all directives share: it names
+the arguments, turns a refusal into a ScheduleError that shows the nest, checks the invariants of
+the result, and appends the step to the trace. The arguments that a search may try (`choices`) and
+the effect on TVM's schedule (`onto_tir`) or on the model (`onto_forest`) are registered with it.
+`onto_tir` receives TVM's live schedule and only calls its methods, so no module of this folder
+imports tvm at run time.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ class TraceStep:
 
     @classmethod
     def of(cls, said: dict[str, Any]) -> TraceStep:
-        """Return the step that `to_dict` wrote.
+        """Return the step from its dict form, see `to_dict`.
 
         Raises:
-            TypeError, LookupError, AttributeError: it said nothing like that.
+            TypeError, LookupError, AttributeError: the dict is not of that form.
         """
         return cls(said["do"], {name: value for name, value in said.items() if name != "do"})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form that the JSON text holds."""
+        """Return the step as a dict, as in the JSON form of a schedule."""
         return {"do": self.do, **self.arguments}
 
 
 class Refusal(Exception):
-    """Why a directive refuses a step.
+    """The reason why a directive refuses a step.
 
     Args:
         subject: name of the argument that is wrong, or the loop that `index` names; None for the
             step itself.
         what: what is wrong with it, and what to do.
-        mark: loop that the printed nest points at; None for the one that `index` names, "" for
-            none.
+        mark: loop that is marked in the printed nest; None for the loop that `index` names, "" for
+            no mark.
     """
 
     def __init__(self, subject: str | Loop | None, what: str, mark: str | None = None) -> None:
@@ -80,17 +80,17 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Directive:
-    """A word of the language.
+    """A directive of the scheduling language.
 
     Attributes:
-        name: what users call it.
+        name: name of the method that users call.
         rewrite: the function that checks a step and returns the rewritten schedule.
         choices: yields the argument dicts that a search may try on a schedule.
         onto_tir: changes the loops of TVM's schedule, `onto_tir(tir, loops, **arguments)`; None if
-            TVM cannot, or if the directive only says something of a loop, which `replay` notes.
-        onto_forest: rewrites the model, `onto_forest(forest, **arguments)`; None for loops.
-        check_new: refuses arguments when the step is written, `check_new(**arguments)`, for what a
-            trace may say that comes from another process.
+            TVM cannot, or if the directive only sets an annotation, which `replay` adds.
+        onto_forest: rewrites the model, `onto_forest(forest, **arguments)`; None if about loops.
+        check_new: refuses arguments when a user calls the directive, `check_new(**arguments)`; not
+            called for a trace, which may come from another process.
     """
 
     name: str
@@ -130,15 +130,15 @@ class Directive:
         return replace(new, steps=(*sch.steps, TraceStep(self.name, stored)))
 
     def _blame(self, problem: Problem) -> str:
-        """Say what is wrong with the nest that a step would give, by the argument for loops."""
+        """Return the error text for a broken invariant, with the name of the loop argument."""
         loops = (x for x in self.signature.parameters if x in ("index", LIST_PARAMETER))
         return f"argument '{next(loops, 'self')}': {problem}"
 
     def bind(self, sch: Schedule, args: Any, kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """Give the arguments of a call their names; those left to their defaults are left out.
+        """Bind the arguments of a call to their names; defaults are left out.
 
         Raises:
-            ScheduleError: they are not those of the directive.
+            ScheduleError: the arguments do not match the directive's parameters.
         """
         try:
             return self.signature.bind(sch, *args, **kwargs)
@@ -150,7 +150,7 @@ DIRECTIVES: dict[str, Directive] = {}
 
 
 def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choices:
-    """Offer a search every loop that is wanted, once for each set of further arguments."""
+    """Return a `choices` function that offers every `wanted` loop, with each further dict."""
 
     def choices(sch: Schedule) -> Iterator[dict[str, Any]]:
         for loop in filter(wanted, sch.loops()):
@@ -160,16 +160,16 @@ def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choi
 
 
 def name_parts(loop: Loop, *endings: str) -> list[str]:
-    """Return names for the parts of a loop; those of the copy `x@t0=1` begin with `x.t0.1`."""
+    """Return names for the parts of a loop; parts of the copy `x@t0=1` begin with `x.t0.1`."""
     return [loop.name.replace("@", ".").replace("=", ".") + ending for ending in endings]
 
 
 def directive(
     choices: Choices = lambda sch: iter(()), **more: Callable[..., Any]
 ) -> Callable[[Method[P]], Method[P]]:
-    """Make a function a directive, see `Directive`; gives the method that `Schedule` lists.
+    """Register a function as a directive, see `Directive`; returns the method for `Schedule`.
 
-    Without `choices`, a search does not take the step.
+    A search never takes a directive without `choices`.
     """
 
     def register(rewrite: Method[P]) -> Method[P]:
@@ -192,23 +192,23 @@ def directive(
 
 
 def make_error(sch: Nest, where: str, what: str, mark: str | None = None) -> ScheduleError:
-    """Make the exception of this room: what is wrong, then the nest as it stands."""
+    """Return a ScheduleError: the reason, followed by the printed nest."""
     return ScheduleError(f"{where}: {what}\n{sch.render(mark)}")
 
 
 def is_whole(value: Any, least: float, most: float = float("inf")) -> bool:
-    """Return whether a value is an integer, and no bool, from `least` to `most`."""
+    """Return whether a value is an integer (not a bool) from `least` to `most`."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def check_word(argument: str, value: Any, words: Iterable[str]) -> None:
-    """Refuse what is none of the words of an argument."""
+    """Refuse a value that is not one of the allowed words of an argument."""
     if value not in words:
         raise Refusal(argument, f"{value!r} is unknown; use {', '.join(words)}")
 
 
 def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
-    """Return the live loop of a name; the refusal lists the live ones, or what replaced it."""
+    """Return the live loop of a name; a refusal lists the live loops, or those that replaced it."""
     if isinstance(name, str):
         if name in sch.names():
             return sch[name]
@@ -220,7 +220,7 @@ def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
 
 
 def find_unassigned(sch: Schedule, index: str) -> Loop:
-    """Return a loop for which no directive has set how its iterations run."""
+    """Return a loop whose way of running no directive has set yet, or refuse it."""
     loop = find_loop(sch, index)
     if loop.is_assigned:
         raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
@@ -228,7 +228,7 @@ def find_unassigned(sch: Schedule, index: str) -> Loop:
 
 
 def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
-    """Return a leaf loop for which no directive has set how its iterations run."""
+    """Return a leaf loop whose way of running no directive has set yet, or refuse it."""
     loop = find_unassigned(sch, index)
     if find_leaf_loops(loop, sch.vectors) != (loop,):
         inside = f"contains '{loop.children[0].name}'"
@@ -237,7 +237,7 @@ def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
 
 
 def check_new_names(sch: Schedule, advice: str, **names: Any) -> None:
-    """Refuse two names, by argument, that are no identifiers, alike, or used in this schedule."""
+    """Refuse new loop names that are not identifiers, equal each other, or are taken."""
     for argument, name in names.items():
         if not (isinstance(name, str) and name.replace(".", "_").isidentifier()):
             raise Refusal(argument, f"{name!r} is no name; use letters and digits", mark="")

@@ -1,11 +1,10 @@
-"""Directives that make copies of a part of the nest: split, specialize, split_by_depth.
+"""Directives that copy a part of the nest: split, specialize, split_by_depth.
 
 takes: Schedule; gives: Schedule with several loops in one place.
 
 An S-TIR block stands in one loop nest, and `loop_partition`, TVM's fission, refuses symbolic loops,
-shifts the ranges of loops that do not begin at 0, and ends all further `parallel` and `rfactor`. So
-none of these steps is replayed on S-TIR: from the first copy inwards, the nest is written by the
-pass WriteNest.
+shifts loops that do not begin at 0, and rules out later `parallel` and `rfactor`. So none of these
+steps is replayed on S-TIR: from the first copy inwards, the pass WriteNest writes the nest.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 MAX_COPIES = 64
-"""Copies that one step makes of a loop."""
+"""Most copies that one step makes of a loop."""
 
 
 def _split_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
@@ -50,8 +49,7 @@ def _split_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 def split(sch: Schedule, index: str, first: str, second: str, at: int) -> Schedule:
     """Run a loop in two parts, each with its own copy of what is inside.
 
-    A loop x inside becomes `x@first` and `x@second`. What directives said about the loops holds for
-    both copies.
+    A loop x inside becomes `x@first` and `x@second`. Annotations of the loops apply to both copies.
 
     Pass: WriteNest.
 
@@ -61,7 +59,7 @@ def split(sch: Schedule, index: str, first: str, second: str, at: int) -> Schedu
         at: first value of the second part, on the grid of the loop.
 
     Raises:
-        ScheduleError: no such loop, a symbolic range, or a value outside or beside the grid.
+        ScheduleError: no such loop, a symbolic range, or `at` is outside the range or off its grid.
 
     Rewrite:
         for tree in (0, 100, 1)   -->   for d1 in (0, 40, 1)
@@ -87,7 +85,7 @@ def split(sch: Schedule, index: str, first: str, second: str, at: int) -> Schedu
 
 
 def _replace_by_parts(sch: Schedule, loop: Loop, parts: dict[str, dict[str, Any]]) -> Schedule:
-    """Replace a loop by copies of it, given what changes in each by its name."""
+    """Replace a loop by copies of it, each with some fields changed."""
     inside = [x.name for child in loop.children for x in child.traverse()]
     maps = [{loop.name: part, **_name_copies(inside, part)} for part in parts]
     changed = (replace(loop, **changes) for changes in parts.values())
@@ -101,7 +99,7 @@ def _name_copies(names: Iterable[str], copy: str) -> dict[str, str]:
 
 
 def _replace_names(sch: Schedule, maps: list[dict[str, str]]) -> Schedule:
-    """Put in the place of every guard and name that was copied its copies, given their names."""
+    """Replace each copied name, in guards and elsewhere, by the names of its copies."""
     copied = maps[0].keys()
     guards = (
         replace(guard, loops=tuple(names.get(x, x) for x in guard.loops))
@@ -121,8 +119,8 @@ def _has_few_iterations(loop: Loop) -> bool:
 def specialize(sch: Schedule, index: str) -> Schedule:
     """Give every iteration of a loop its own copy of the loops inside.
 
-    A loop x inside becomes `x@index=0`, `x@index=1`, ... Serves workers whose trees have different
-    depths: each copy can be split and unrolled in its own way.
+    A loop x inside becomes `x@index=0`, `x@index=1`, ... Useful if the trees of workers have
+    different depths: each copy can be split and unrolled in its own way.
 
     Pass: WriteNest, as a chain of if and else.
 
@@ -161,15 +159,15 @@ def specialize(sch: Schedule, index: str) -> Schedule:
 
 @directive()
 def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
-    """Split a tree loop wherever the depth changes, and walk each piece in a straight line.
+    """Split a tree loop wherever the depth changes, and unroll the walks of each piece.
 
-    The pieces are named `index.d6` and so on; a loop x inside becomes `x@index.d6`. A loop that
-    jumps over trees has the depth of the deepest tree of an iteration.
+    The pieces are named `index.d6` and so on; a loop x inside becomes `x@index.d6`. If the loop's
+    step covers several trees, the deepest tree of an iteration counts.
 
     Args:
-        index: tree loop; the schedule must know the depths (`new_schedule(model)` does, and
-            `know_depths` tells them after a rewrite of the model).
-        by: "depth", or "likely": the hops to the likely leaves, which each piece peels.
+        index: tree loop; the schedule must know the depths (`new_schedule(model)` sets them, and
+            `know_depths` sets them again after a rewrite of the model).
+        by: "depth", or "likely": the number of hops to the likely leaves, which each piece peels.
 
     Raises:
         ScheduleError: no such loop, another word, depths unknown, or more than 64 pieces.
@@ -213,14 +211,14 @@ def _find_known_depths(sch: Schedule, by: str) -> tuple[int, ...]:
 
 
 def _annotate_walks(by: str, hops: int) -> dict[str, Any]:
-    """Return annotations of a piece: a straight line or a peel; very deep trees stay in a loop."""
+    """Return the annotation of a piece: unrolled or peeled hops; none for very deep trees."""
     if by == "depth":
         return {"hops": hops if hops <= MAX_HOPS else None}
     return {"peel": min(hops, MAX_HOPS) or None}
 
 
 def _list_depths(sch: Schedule, loop: Loop, depths: tuple[int, ...]) -> list[int]:
-    """Return the deepest tree of every iteration, whatever the tree loops around it do."""
+    """Return the deepest tree of each iteration, over the tree loops around and inside."""
     leaves = [x.name for x in loop.traverse() if not x.children]
     deepest = []
     for k in range(loop.count or 0):

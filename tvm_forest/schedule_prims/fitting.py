@@ -24,10 +24,10 @@ _ADVICE = "make one with tvm_forest.new_schedule(model)"
 
 
 def check_schedule(where: str, sch: Any) -> None:
-    """Refuse what is no schedule.
+    """Refuse a value that is not a Schedule.
 
     Raises:
-        ScheduleError: as said.
+        ScheduleError: it is not.
     """
     if not isinstance(sch, Schedule):
         advice = _ADVICE
@@ -40,10 +40,10 @@ def check_schedule(where: str, sch: Any) -> None:
 
 
 def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
-    """Refuse what is no schedule, or the schedule of another model.
+    """Refuse a value that is not a Schedule, or a schedule of another model.
 
     Raises:
-        ScheduleError: as said.
+        ScheduleError: it is one of these.
     """
     check_schedule(where, sch)
     size = (forest.n_trees, forest.n_outputs)
@@ -54,10 +54,10 @@ def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
 
 
 def check_additions(aggregate: str, sch: Schedule) -> None:
-    """Refuse schedules that add up parts of a forest which is not a sum.
+    """Refuse a schedule with partial sums if the model takes a minimum or maximum of its leaves.
 
     Raises:
-        ScheduleError: as said.
+        ScheduleError: the schedule has partial sums.
     """
     if aggregate in ("min", "max") and not sch.keeps_order:
         what = f"it adds up parts of the forest, but the model takes the {aggregate} of its"
@@ -68,7 +68,7 @@ def check_exact(sch: Schedule) -> None:
     """Refuse a schedule that adds leaves in another order than the model.
 
     Raises:
-        ScheduleError: as said.
+        ScheduleError: it does not keep the order.
     """
     if not sch.keeps_order:
         what = "it adds the trees in another order than the model, so results differ in the last"
@@ -76,10 +76,10 @@ def check_exact(sch: Schedule) -> None:
 
 
 def check_device(sch: Schedule, target: Target) -> None:
-    """Refuse loops for a GPU on a CPU, and the other way round.
+    """Refuse GPU loops for a CPU target, and CPU threads for a GPU target.
 
     Raises:
-        ScheduleError: as said.
+        ScheduleError: a loop does not fit the target.
     """
     loops = sch.loops()
     on_gpu = [loop for loop in loops if loop.gpu or loop.cooperate or loop.cache == "shared"]
@@ -107,10 +107,10 @@ def check_device(sch: Schedule, target: Target) -> None:
 
 
 def check_gaps(sch: Nest) -> None:
-    """Refuse blocks whose threads would add to rows or classes of others, between their own.
+    """Refuse GPU blocks that gather the sums of rows or classes with gaps, where other blocks add.
 
     Raises:
-        ScheduleError: as said.
+        ScheduleError: a block has gaps.
     """
     regions = [x for x in find_regions(sch.nest) if not is_atomic(x)]
     for region, kind in product(regions, OUTPUT_KINDS):
@@ -122,10 +122,10 @@ def check_gaps(sch: Nest) -> None:
 
 
 def check_tiles(layout: type[Layout], forest: Forest, sch: Schedule) -> None:
-    """Refuse tiles of a size that a layout cannot hold.
+    """Refuse tiles of a size that the layout does not support.
 
     Raises:
-        ScheduleError: as said.
+        ScheduleError: the layout does not support it.
     """
     if forest.tile_size not in layout.tile_sizes:
         sizes = ", ".join(str(size) if size > 1 else "none" for size in layout.tile_sizes)
@@ -141,7 +141,7 @@ def _error(sch: Nest, what: str, where: str = "build") -> ScheduleError:
 
 
 def rewrite(forest: Forest, sch: Schedule) -> Forest:
-    """Rewrite a model as the schedule requires.
+    """Apply the schedule's rewrites to a model.
 
     Args:
         forest: trees stand in the order `round * C + class`.

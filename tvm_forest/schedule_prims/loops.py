@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 TILE_SIZES = (4, 8, 16, 32, 64, 128, 256)
-"""Iterations of an inner loop that a search tries."""
+"""Sizes of inner loops that a search tries."""
 MAX_UNROLLED = 256
-"""Iterations of a loop that `unroll` writes out."""
+"""Most iterations of a loop that `unroll` accepts."""
 
 
 def _tile_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
@@ -73,7 +73,7 @@ def tile(
         index: loop to tile.
         outer, inner: names of the two loops that take its place.
         size: iterations of the inner loop, >= 1 and at most those of `index`.
-        parts: instead of `size`, into how many tiles; rows into tiles of ceil(n / parts).
+        parts: the number of tiles, instead of `size`; rows are cut into tiles of ceil(n / parts).
 
     Raises:
         ScheduleError: no such loop, a name already taken, an annotated loop, or a wrong size.
@@ -98,7 +98,7 @@ def tile(
 
 
 def _find_stride_of_tiles(loop: Loop, size: Any, parts: Any) -> Stride:
-    """Check the arguments of `tile`, and return the distance of two tiles."""
+    """Check the arguments of `tile`, and return the distance between two tiles."""
     argument, value = ("parts", parts) if size is None else ("size", size)
     if (size is None) == (parts is None):
         raise Refusal("size", "give either 'size' or 'parts'", mark="")
@@ -121,7 +121,7 @@ def _find_stride_of_tiles(loop: Loop, size: Any, parts: Any) -> Stride:
 
 
 def _retarget(guard: Guard, old: str, new: tuple[str, ...]) -> Guard:
-    """Name in a guard the loops that took the place of `old`."""
+    """Replace the loop `old` in a guard by the loops that took its place."""
     names = (x for name in guard.loops for x in (new if name == old else (name,)))
     return replace(guard, loops=tuple(names))
 
@@ -140,8 +140,8 @@ def _reorder_onto_tir(tir: s_tir.Schedule, loops: TirLoops, indices: Sequence[st
 def reorder(sch: Schedule, *indices: str) -> Schedule:
     """Put a chain of loops into another order.
 
-    Every order is legal, because the sum over trees commutes; `Schedule.keeps_order` tells
-    whether its rounding is still that of the model.
+    Every order is legal, because the sum over trees commutes; `Schedule.keeps_order` is whether the
+    rounding is still that of the model.
 
     s_tir: reorder.
 
@@ -175,7 +175,7 @@ def reorder(sch: Schedule, *indices: str) -> Schedule:
 
 
 def _check_adjacent(sch: Schedule, outer: Loop, inner: Loop) -> None:
-    """Refuse two loops of which the first does not hold the second and nothing else."""
+    """Refuse two loops unless the first contains exactly the second."""
     if len(outer.children) > 1:
         inside = ", ".join(f"'{x.name}'" for x in outer.children)
         what = f"'{outer.name}' contains {len(outer.children)} loops ({inside})"
@@ -192,9 +192,9 @@ def _check_adjacent(sch: Schedule, outer: Loop, inner: Loop) -> None:
 def parallel(sch: Schedule, index: str) -> Schedule:
     """Let the iterations of a loop run at the same time on CPU threads.
 
-    A loop over trees gets partial sums of its own for every iteration, which are added up behind
-    it: `atomic_reduce` and `vector_reduce` say how. That changes the order of additions, unless
-    `ordered_reduce` keeps it. A parallel loop right inside another is fused with it.
+    Every iteration of a loop over trees gets a partial sum, and these are added after the loop:
+    `atomic_reduce` and `vector_reduce` select how. That changes the order of additions, unless
+    `ordered_reduce` keeps it. A parallel loop directly inside another is fused with it.
 
     s_tir: parallel; for a tree loop, which S-TIR refuses, the pass PrivatizeSums.
 
@@ -220,7 +220,7 @@ def _is_small_and_plain(loop: Loop) -> bool:
 
 @directive(offer_loops(_is_small_and_plain))
 def unroll(sch: Schedule, index: str) -> Schedule:
-    """Write out all iterations of a loop one after the other.
+    """Unroll a loop completely.
 
     s_tir: unroll.
 

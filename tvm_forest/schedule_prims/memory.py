@@ -20,7 +20,7 @@ CACHES = {
     "batch": ("auto", "pack", "prefetch", "shared"),
     "tree": ("auto", "prefetch", "stream", "shared"),
 }
-"""How rows and trees may be cached, by the kind of loop; a search tries those in the middle."""
+"""The values of `cache` by the kind of loop; a search tries those in the middle."""
 
 
 def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
@@ -29,7 +29,7 @@ def _represent_as_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 
 def _check_known(name: str, **types: str) -> None:
-    """Refuse a layout that is not registered here; it may be elsewhere."""
+    """Refuse a layout that is not registered in this process, though it may be in another."""
     find(name)
 
 
@@ -37,15 +37,15 @@ def _check_known(name: str, **types: str) -> None:
 def represent_as(
     sch: Schedule, name: str, feature: str | None = None, threshold: str | None = None
 ) -> Schedule:
-    """Choose how the model lies in memory.
+    """Choose the memory layout of the model.
 
-    A layout takes the narrowest types that hold the model. Other ones may be asked for where it has
-    a choice (`type_choices`); `build` refuses those that do not hold the model.
+    A layout takes the narrowest types that hold the model. Others may be requested where it has a
+    choice (`type_choices`); `build` refuses types that cannot hold the model.
 
     Args:
         name: a layout, see `docs/layouts.md`, or one that is registered, see `docs/new_layout.md`.
-        feature: "uint8", "uint16" or "uint32", what numbers of features are stored as.
-        threshold: "float32" or "float64", what thresholds are stored as; no row goes another way.
+        feature: "uint8", "uint16" or "uint32", the type of stored feature numbers.
+        threshold: "float32" or "float64", the type of stored thresholds; predictions stay exact.
 
     Raises:
         ScheduleError: no such layout, or no such type.
@@ -70,18 +70,18 @@ def _cache_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 @directive(_cache_choices)
 def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
-    """Bring the rows or trees of an iteration near before it runs.
+    """Bring the rows or trees of an iteration into a cache before it runs.
 
-    - "pack" makes a block copy of the rows that the loops inside can reach.
-    - "prefetch" asks for the rows, or the first nodes of the tree, of the next iteration.
-    - "stream" asks for all nodes of that tree, in layouts that can (`TreeAccess.lines`), which
-      pays for blocks of rows that touch most of them.
-    - "shared" makes a block copy in the shared memory of a GPU.
+    - "pack" copies the rows that the loops inside can reach into a block copy.
+    - "prefetch" prefetches the rows, or the first nodes of the tree, of the next iteration.
+    - "stream" prefetches all nodes of that tree, in layouts that support it (`TreeAccess.lines`);
+      this pays for blocks of rows that touch most of them.
+    - "shared" makes a block copy in a GPU's shared memory.
     - "auto" packs rows and prefetches trees on a CPU, and is "shared" on a GPU.
 
-    On a GPU "pack" is "shared" too, and nothing is prefetched. A layout with row codes
-    copies the codes of a block of rows anyway; "pack" says at which loop. To copy trees on a GPU,
-    `build` takes `layouts.COPIED` only, without tiles.
+    On a GPU, "pack" means "shared", and nothing is prefetched. A layout with row codes copies the
+    codes of a block of rows anyway; "pack" sets the loop at which. To copy trees on a GPU, `build`
+    accepts `layouts.COPIED` only, without tiles.
 
     Passes: CacheNear, CodeRows; on a GPU also CacheTrees. (`cache_read` and `compute_at` cannot
     follow a nest with copies.)
@@ -91,8 +91,8 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
         how: "auto", "pack", "prefetch", "stream" or "shared".
 
     Raises:
-        ScheduleError: no such loop, a class loop, another word, a set of rows without bound, or
-            walks of several iterations advance together.
+        ScheduleError: no such loop, a class loop, another word, an unbounded set of rows, or
+            interleaved walks of several iterations.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # cache pack

@@ -2,8 +2,8 @@
 
 takes: Schedule; gives: Schedule with a rewrite of the model, which `rewrite` carries out.
 
-They change the forest and not the nest, so that one schedule says everything that was chosen. What
-they do to the depths of the trees is unknown until the model is seen: `know_depths` says it.
+They change the forest and not the nest, so that one schedule records every choice. Their effect on
+the depths of trees is unknown until the model is seen: `know_depths` supplies the depths.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 OF_MODEL = ("tile_nodes", "pad_trees", "sort_trees", "know_depths", "represent_as")
-"""The directives that are about the model and not about loops."""
+"""Directives that change the model rather than the loops."""
 MAX_DEPTH = (1 << 20) - 1
-"""Hops to a leaf that `know_depths` believes."""
+"""Largest depth that `know_depths` accepts."""
 
 
 def _add_rewrite(sch: Schedule, do: str, **arguments: Any) -> Schedule:
-    """Add a rewrite of the model, after which the depths of its trees are unknown.
+    """Add a rewrite of the model; the depths of its trees are unknown afterwards.
 
     Raises:
         Refusal: the same directive rewrites the model already.
@@ -46,19 +46,19 @@ def _tile_nodes_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 def tile_nodes(
     sch: Schedule, size: int, how: str = "uniform", gate: Sequence[float] | None = None
 ) -> Schedule:
-    """Group the nodes of every tree into tiles, which a walk decides at one stroke.
+    """Group the nodes of every tree into tiles; one hop of a walk decides a whole tile.
 
     Args:
         size: nodes of a tile, 1 to 8; 1 means no tiles.
         how: "uniform", breadth first; "probability", the likely nodes first; "hybrid", likely nodes
-            first where a fifth of the rows pass; "optimal", fewest tiles on the way of a row. All
-            but the first need a leaf profile.
-        gate: two numbers a, b: only trees in which a part `a` of the leaves gets more than a part
-            `b` of the rows are tiled so, the others uniformly. None: all trees are, as long as the
-            look-up table stays small.
+            first down to those that a fifth of the rows pass; "optimal", fewest tiles on the path
+            of a row. All but the first need a leaf profile.
+        gate: two numbers a, b: trees get tiles of kind `how` only if a share `a` of their leaves
+            gets more than a share `b` of the rows; the others get uniform tiles. None: all trees
+            do, as long as the look-up table stays small.
 
     Raises:
-        ScheduleError: a size or word that is not known, no gate, or tiled already.
+        ScheduleError: an unknown size or word, an invalid gate, or tiled already.
     """
     wrong = tiling.find_problem(size, how, gate)
     if wrong is not None:
@@ -72,7 +72,7 @@ def tile_nodes(
 def pad_trees(sch: Schedule, to: str = "tree") -> Schedule:
     """Bring every leaf to one depth, so that all walks of a tree take the same number of hops.
 
-    A leaf above that depth becomes a node, or a tile, whose leaves are copies of it.
+    A leaf above that depth is replaced by a node, or a tile, whose leaves are copies of it.
 
     Args:
         to: "tree", the depth of its own tree, or "forest", that of the deepest tree.
@@ -92,8 +92,8 @@ def sort_trees(sch: Schedule, by: str = "depth") -> Schedule:
     Changes the order of additions, so results differ in the last bits.
 
     Args:
-        by: "depth", or "likely": first the trees whose likely leaves lie above their deepest one,
-            by the depth of those; needs a leaf profile.
+        by: "depth", or "likely": trees whose likely leaves are above their deepest leaf come first,
+            ordered by the depth of the likely leaves; needs a leaf profile.
 
     Raises:
         ScheduleError: another word, or sorted already.
@@ -104,10 +104,10 @@ def sort_trees(sch: Schedule, by: str = "depth") -> Schedule:
 
 @directive()
 def know_depths(sch: Schedule, depths: list[int], likely: list[int] | None = None) -> Schedule:
-    """Say how deep the trees are after the rewrites so far; `split_by_depth` needs it.
+    """Set the depths of trees after the rewrites so far; `split_by_depth` needs them.
 
-    `tvm_forest.with_depths(schedule, model)` looks them up. They decide how loops are split and
-    nothing else: `build` looks at the model itself.
+    `tvm_forest.with_depths(schedule, model)` looks them up. They only decide how loops are split:
+    `build` uses the model's own depths.
 
     Args:
         depths: hops to the deepest leaf of each round of trees.

@@ -1,6 +1,6 @@
-"""Schedules of the literature, each a few lines of the language.
+"""Schedules from the literature, each written as a few directives.
 
-takes: Schedule; gives: Schedule. Nothing here knows more than the directives do.
+takes: Schedule; gives: Schedule. Recipes use nothing but directives.
 
 A recipe begins with the schedule without directives, `new_schedule(model)`, and serves any number
 of classes. E1, E2, ... are the examples of the specification. [SF] is SilvanForge (Prasad and
@@ -19,7 +19,7 @@ Recipe = Callable[..., Schedule]
 
 
 def _order(sch: Schedule, names: str) -> Schedule:
-    """Reorder loops, outermost first; `class` stands for a loop only if there is one per walk."""
+    """Reorder loops, outermost first; `class` is left out of `names` if there is no such loop."""
     words = (name for name in names.split() if name != "class" or sch.round_size > 1)
     return sch.reorder(*words)
 
@@ -47,7 +47,7 @@ def _interleave_copies(sch: Schedule, index: str, factor: int) -> Schedule:
 
 
 def xgboost_rows(sch: Schedule, rows: int = 64) -> Schedule:
-    """Let blocks of rows go through one tree after the other, in parallel (E1).
+    """Walk a block of rows through one tree after the other, with blocks in parallel (E1).
 
     XGBoost's CPU predictor (Chen and Guestrin, KDD 2016). Keeps the order of additions.
 
@@ -59,7 +59,7 @@ def xgboost_rows(sch: Schedule, rows: int = 64) -> Schedule:
 
 
 def serial_straight_lines(sch: Schedule, at: int) -> Schedule:
-    """Walk one tree at a time in a straight line, with shallow trees first (E2).
+    """Walk one tree at a time with unrolled hops, shallow trees first (E2).
 
     Figure 1b of [SF]. Keeps the order of additions.
 
@@ -74,7 +74,7 @@ def serial_straight_lines(sch: Schedule, at: int) -> Schedule:
 def treebeard_tree_at_a_time(
     sch: Schedule, cores: int = 2, walks: int = 8, tree_groups: int = 1
 ) -> Schedule:
-    """Walk trees of one depth in one loop, in straight lines, `walks` rows together (E9).
+    """Walk trees of equal depth in one loop, unrolled, `walks` rows together (E9).
 
     Treebeard (Prasad and others, MICRO 2022), the CPU baseline of [SF]. Makes one loop for each
     change of depth, so the trees should be sorted by it. Keeps the order of additions if there is
@@ -85,8 +85,8 @@ def treebeard_tree_at_a_time(
         sch: schedule with known depths, without directives about loops.
         cores: parts of the batch, one for each core.
         walks: rows that walk together; 1 for one after the other.
-        tree_groups: parts of the forest that are walked at the same time, 1 to the number of
-            trees. Each takes every so-many-th tree, so that all have trees of all depths.
+        tree_groups: parts of the forest that are walked at the same time, 1 to the number of trees.
+            Part k takes every tree_groups-th tree, so that all have trees of all depths.
     """
     sch = sch.tile("batch", "b0", "b1", parts=cores)
     tree = "tree"
@@ -99,7 +99,7 @@ def treebeard_tree_at_a_time(
 
 
 def tree_parallel(sch: Schedule, parts: int = 2, width: int = 8) -> Schedule:
-    """Give every thread a part of the forest, and add up their sums with vectors (E10).
+    """Give every thread a part of the forest, and add up the parts' sums with vectors (E10).
 
     [SF], section on CPU schedules: best for small batches. Regroups the additions.
 
@@ -155,7 +155,7 @@ def rows_by_trees(sch: Schedule, rows: int = 4, trees: int = 2) -> Schedule:
 
 
 def gpu_straight_lines(sch: Schedule, at: int, threads: int = 2) -> Schedule:
-    """Give every row a thread block whose threads take turns at the trees (E3; GPU).
+    """Give every row a thread block whose threads share the trees in turn (E3; GPU).
 
     Figure 1c of [SF]: thread 0 walks trees 0, 2, 4, ..., thread 1 trees 1, 3, 5, ..., in straight
     lines, shallow trees first. Regroups the additions.
@@ -211,7 +211,7 @@ def tahoe_shared_data_rows(sch: Schedule, rows: int = 8, threads: int = 32) -> S
 
 
 def _limit_threads(sch: Schedule, threads: int) -> int:
-    """Return how many threads are used where each takes a round of trees at least."""
+    """Return the number of threads, limited so that each has at least one round of trees."""
     return min(threads, max(1, sch.rounds))
 
 
@@ -232,8 +232,8 @@ def tahoe_shared_forest(sch: Schedule, fit: int, rows: int = 256) -> Schedule:
 def tahoe_shared_partial_forest(sch: Schedule, fit: int, rows: int = 256) -> Schedule:
     """Let every column of the grid keep its own part of the forest (E7; GPU).
 
-    The "shared partial forest" strategy of Tahoe: forests larger than shared memory. The sums of
-    the parts are added atomically. Regroups the additions.
+    The "shared partial forest" strategy of Tahoe, for forests larger than shared memory. The sums
+    of the parts are added atomically. Regroups the additions.
 
     Args:
         sch: schedule without directives.
@@ -246,7 +246,7 @@ def tahoe_shared_partial_forest(sch: Schedule, fit: int, rows: int = 256) -> Sch
 
 
 def rapids_fil(sch: Schedule, rows: int = 4, threads: int = 256) -> Schedule:
-    """Share the trees among the threads of a block, each of which walks a few rows (E8; GPU).
+    """Share the trees among the threads of a block; each thread walks a few rows (E8; GPU).
 
     The Forest Inference Library of RAPIDS, with its layout "reorg" left to `represent_as`.
     Regroups the additions.
@@ -264,17 +264,17 @@ def rapids_fil(sch: Schedule, rows: int = 4, threads: int = 256) -> Schedule:
 def gpu_shared_ranks(
     sch: Schedule, rows: int = 512, tree_bytes: int = 40 << 10, together: int = 4
 ) -> Schedule:
-    """Walk rows of ranks through trees in shared memory, a few trees of a row together (GPU).
+    """Walk rows of ranks through trees in shared memory, several trees of a row interleaved (GPU).
 
-    For large batches. A row has a thread, whose ranks lie in a bank of its own, and a block goes
-    through the forest some trees at a time, which its threads copy before. Keeps the order of
-    additions.
+    For large batches. Each thread has one row, whose ranks lie in a shared-memory bank of its own,
+    and a block goes through the forest some trees at a time, which its threads first copy. Keeps
+    the order of additions.
 
     Args:
         sch: schedule with known depths, without directives.
         rows: rows, and threads, of a block.
         tree_bytes: bytes of the trees that are copied at a time, unless one round has more.
-        together: walks of a thread that advance together.
+        together: walks that a thread interleaves.
     """
     depth = max(sch.hops or (8,))
     if sch.round_size > 1 or len(set(sch.hops or ())) != 1:
@@ -303,11 +303,11 @@ def gpu_template(
     tree_chunk: int = 0,
     class_on: str = "",
 ) -> Schedule:
-    """Write the schedule of nine parameters among which SilvanForge searches (E13; GPU).
+    """Build the schedule for nine parameters of SilvanForge's search space (E13; GPU).
 
-    Table 5 and Algorithm 1 of [SF], with three more parameters and three more ways to add up.
-    Regroups the additions if several threads or blocks share the trees, unless they add in order. A
-    walk that is interleaved runs over the trees of one thread, otherwise over its rows.
+    Table 5 and Algorithm 1 of [SF], with three more parameters and three more ways of reduction.
+    Regroups the additions if several threads or blocks share the trees, unless they add in order.
+    Interleaved walks are over the trees of one thread, others over its rows.
 
     Args:
         sch: schedule without directives, with known depths if `unroll`.
@@ -317,14 +317,14 @@ def gpu_template(
         cache_rows: keep the rows of a block in shared memory.
         cache_trees: keep the trees of an iteration in shared memory; then `factor` is 1, and the
             layout one of `layouts.COPIED`.
-        unroll: walk in straight lines.
+        unroll: unroll the walks.
         factor: walks of a thread that advance together: 1, 2 or 4.
-        shared: keep the partial sums in shared memory; "shuffle" adds up those of threads next to
-            each other by shuffles first, "atomic" keeps none, "ordered" adds trees in order.
-        layout: argument of `represent_as`; None leaves the layout alone.
-        tree_blocks: parts of the forest, each for blocks of its own along "grid.y".
-        tree_chunk: trees that the threads of a block walk before they meet; 0 for all.
-        class_on: dimension for the classes, such as "grid.z" or "block.z"; "" for one by one.
+        shared: keep the partial sums in shared memory; "shuffle" first adds those of neighbouring
+            threads by shuffles, "atomic" keeps no partial sums, "ordered" adds trees in order.
+        layout: argument of `represent_as`; None keeps the layout.
+        tree_blocks: number of parts of the forest, each of which gets blocks along "grid.y".
+        tree_chunk: trees that the threads of a block walk before they synchronise; 0 for all.
+        class_on: dimension for the classes, such as "grid.z" or "block.z"; "" for a serial loop.
     """
     if layout is not None:
         sch = sch.represent_as(layout)
@@ -354,7 +354,7 @@ def gpu_template(
 
 
 def _add_up_sums(sch: Schedule, name: str, how: bool | str) -> Schedule:
-    """Say how the sums of threads, or of blocks, become one."""
+    """Apply the directive by which the sums of threads, or of blocks, are added."""
     if how in ("atomic", "ordered"):
         return sch.atomic_reduce(name) if how == "atomic" else sch.ordered_reduce(name)
     if name == "g" or not how:
@@ -374,4 +374,4 @@ RECIPES: dict[str, Recipe] = {
         *(gpu_template, gpu_shared_ranks),
     )
 }
-"""Every recipe by its name: E1 to E13 of the specification in their order, and another."""
+"""Every recipe by its name: E1 to E13 of the specification, in order, and one more."""

@@ -2,10 +2,10 @@
 
 takes: Schedule; gives: Schedule with an annotation that the pass PrivatizeSums acts on.
 
-A tree loop whose iterations run at the same time conflicts: two of them add to the same margin.
-Each iteration therefore gets a partial sum of its own, all of which are added when the loop ends.
-S-TIR's `rfactor` does this for one loop and must come before every other step; the pass does it for
-any number of loops, after all of them.
+Concurrent iterations of a tree loop conflict, since two of them add to the same margin. Each
+iteration therefore gets a partial sum of its own, and these are added when the loop ends. S-TIR's
+`rfactor` does this for one loop and must come before every other step; the pass does it for any
+number of loops, after all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 WIDTHS = (2, 4, 8, 16, 32)
-"""Lanes of a vector of partial sums."""
+"""Allowed vector widths for partial sums."""
 
 
 @directive()
@@ -50,12 +50,13 @@ def atomic_reduce(sch: Schedule, index: str) -> Schedule:
 def ordered_reduce(sch: Schedule, index: str) -> Schedule:
     """Add the leaves of a parallel tree loop in the order of the model.
 
-    No partial sums are made: what a tree adds is kept, until one thread for each row and class adds
-    it all, in ascending order of trees. So sums are those of a serial loop to the bit. The region
-    is the outermost loop that is parallel, of the threads of a block, or of blocks that share rows;
-    what all trees inside it add is kept, also those of serial loops and of other parallel ones,
-    which may not ask for another way of adding. On a GPU it lies in shared memory, in memory of the
-    device if trees are on the grid. A serial tree loop around the region bounds that memory.
+    No partial sums are made: the leaf values of all trees are kept until one thread for each row
+    and class adds them in ascending order of trees. So sums are bit-equal to those of a serial
+    loop. The region is the outermost loop that is parallel, or mapped to threads of a block, or to
+    blocks that share rows; the leaf values of all trees inside it are kept, also those of serial
+    loops and of other parallel ones, which may not use another reduction. On a GPU they lie in
+    shared memory, or in device memory if trees are on the grid. A serial tree loop around the
+    region bounds that memory.
 
     Pass: PrivatizeSums.
 
@@ -63,8 +64,8 @@ def ordered_reduce(sch: Schedule, index: str) -> Schedule:
         index: a parallel loop over trees.
 
     Raises:
-        ScheduleError: no such loop, over rows, sequential, or another loop over trees that runs at
-            the same time adds up in another way.
+        ScheduleError: no such loop, over rows, sequential, or another concurrent loop over trees
+            uses another reduction.
 
     Rewrite:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce ordered
@@ -78,15 +79,15 @@ def ordered_reduce(sch: Schedule, index: str) -> Schedule:
 def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
     """Add up the partial sums of a parallel tree loop with vectors along the rows.
 
-    On a GPU the lanes are threads: `width` of them, next to each other in a warp, add up their sums
-    by shuffles. Sums of several such groups meet in shared memory. Always in the same order.
+    On a GPU the lanes are threads: `width` neighbours in a warp add their sums by shuffles. The
+    sums of several such groups are added in shared memory. The order is always the same.
 
     Passes: PrivatizeSums, ThreadSums.
 
     Args:
         index: a parallel loop over trees, or one that is mapped to "block.x".
-        width: lanes of a vector, 2, 4, 8, 16 or 32; rows that are left are added one by one. The
-            iterations of a loop of a GPU must be a multiple of it.
+        width: lanes of a vector, 2, 4, 8, 16 or 32; remaining rows are added one by one. The count
+            of a GPU loop must be a multiple of it.
 
     Raises:
         ScheduleError: no such loop, over rows, sequential, on another dimension, or another width.
@@ -131,7 +132,7 @@ def shared_reduce(sch: Schedule, index: str) -> Schedule:
 
 
 def _find_conflict(sch: Schedule, index: str, why: str, remedy: str = "make it parallel") -> Loop:
-    """Return a loop whose iterations add to one margin at the same time."""
+    """Return a loop whose concurrent iterations add to the same margin, or refuse it."""
     loop = find_loop(sch, index)
     if loop.kind != "tree":
         values = "rows" if loop.kind == "batch" else "classes"

@@ -1,9 +1,9 @@
-"""What is added at the same time, where it is gathered, and whether the order of the model is kept.
+"""Finds where concurrent additions are gathered, and whether the model's order is kept.
 
-takes: a nest; gives: its regions, the rows and trees of each, answers.
+takes: a nest; gives: its regions, the rows and trees of each, whether the order is kept.
 
-A region is the outermost loop whose iterations run at the same time and that has trees inside it
-that do: what these add is gathered while it runs, and joined to the sums behind it.
+A region is the outermost loop with concurrent iterations that contains concurrent loops over trees:
+their leaf values are gathered while it runs, and added to the sums after it.
 
     for b0 in (0, n, 64)                 # grid.x
       for t0 in (0, 100, 20)
@@ -24,7 +24,7 @@ from ..nest.problems import Problem
 
 
 def find_regions(loop: Loop) -> list[Loop]:
-    """Return the outermost loops here and inside that gather what concurrent trees add."""
+    """Return the outermost loops, this one included, that gather additions of concurrent trees."""
     if not loop.gathers_sums:
         return [region for child in loop.children for region in find_regions(child)]
     trees = (inside for inside in loop.traverse() if inside.kind == "tree")
@@ -32,22 +32,22 @@ def find_regions(loop: Loop) -> list[Loop]:
 
 
 def find_ordered_regions(loop: Loop) -> list[Loop]:
-    """Return those of `find_regions` that gather leaves to add them in order.
+    """Return the regions that gather leaf values and add them in order.
 
-    One loop with the word "ordered" is enough: all trees that the region meets are added in order.
+    One loop with reduce "ordered" is enough: all trees that the region visits are added in order.
     """
     regions = find_regions(loop)
     return [x for x in regions if any(y.reduce == "ordered" for y in x.traverse())]
 
 
 def is_atomic(region: Loop) -> bool:
-    """Return whether nothing is gathered: all trees that run at the same time add atomically."""
+    """Return whether a region gathers nothing, because all its concurrent trees add atomically."""
     trees = (x for x in region.traverse() if x.kind == "tree" and x.is_concurrent)
     return all(x.reduce == "atomic" for x in trees)
 
 
 def list_order_problems(nest: Loop) -> Iterator[Problem]:
-    """Yield where a region adds in order and another directive wants another way."""
+    """Yield a problem for each other reduction inside a region that adds in order."""
     for region in find_ordered_regions(nest):
         asking = [x for x in region.traverse() if x.kind == "tree" and x.is_concurrent and x.reduce]
         other = next((x for x in asking if x.reduce != "ordered"), None)
@@ -61,11 +61,11 @@ def list_order_problems(nest: Loop) -> Iterator[Problem]:
 def adds_in_order(nest: Loop) -> bool:
     """Return whether each row adds its trees in ascending order, one after the other.
 
-    Decided from ranges: a tree loop must step over all that is inside, and of two leaf loops that
-    meet the same rows and classes the first must have the smaller trees. For example, `t0` in
-    (0, 8, 4) steps over `t1` in (0, 4, 1), but `t1` in (0, 4, 1) around `t0` in (0, 8, 4) does not:
-    trees 0, 4, 1, 5, ... follow each other. What lies inside a region of `find_ordered_regions` may
-    come in any order.
+    Decided from ranges: the step of a tree loop must exceed the range of the loops inside, and of
+    two leaf loops with the same rows and classes the first must have the smaller trees. For
+    example, `t0` in (0, 8, 4) around `t1` in (0, 4, 1) is in order, but `t1` in (0, 4, 1) around
+    `t0` in (0, 8, 4) visits trees 0, 4, 1, 5, ... Inside a region of `find_ordered_regions`, any
+    order is allowed.
     """
     inside = {x.name for region in find_ordered_regions(nest) for x in region.traverse()}
     loops = [loop for loop in nest.traverse() if loop.name not in inside]
@@ -85,9 +85,9 @@ def _steps_over_inside(loop: Loop) -> bool:
 
 
 def _are_in_order(first: tuple[Loop, ...], second: tuple[Loop, ...], sorted_in: set[str]) -> bool:
-    """Whether a second leaf loop adds later trees, or to other rows or classes, than a first.
+    """Return whether leaf loop `second` only adds later trees than `first`, or to other elements.
 
-    Also if both lie inside a loop of `sorted_in`, behind which their trees are added in order.
+    Also true if both are inside a loop of `sorted_in`, after which their trees are added in order.
     """
     fork = next(i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x != y)
     if any(loop.name in sorted_in for loop in first[:fork]):
@@ -107,9 +107,9 @@ def _lies_below(first: tuple[Loop, ...], second: tuple[Loop, ...], kind: Kind) -
 
 
 def range_of_sums(path: tuple[Loop, ...], kind: Kind) -> tuple[float, float]:
-    """Return the smallest and the largest sum of values of the loops of one kind, without guards.
+    """Return the least and the greatest sum of the values of a kind's loops, ignoring guards.
 
-    The largest one is infinite where it depends on the number of rows.
+    The greatest is infinite if it depends on the number of rows.
     """
     inside = [loop for loop in path if loop.kind == kind]
     high = sum(float("inf") if loop.last is None else loop.last for loop in inside)
@@ -122,9 +122,9 @@ def range_of_sums(path: tuple[Loop, ...], kind: Kind) -> tuple[float, float]:
 def list_values_inside(
     loop: Loop, guards: Sequence[Guard], kind: Kind
 ) -> npt.NDArray[np.int64] | None:
-    """Return what a loop and those inside add to the number of a row, class or tree, ascending.
+    """Return the row, class or tree offsets that a loop and the loops inside cover, ascending.
 
-    None if that depends on the number of rows.
+    None if they depend on the number of rows.
     """
     if any(inside.kind == kind and inside.count is None for inside in loop.traverse()):
         return None
@@ -132,9 +132,9 @@ def list_values_inside(
 
 
 def is_cut(loop: Loop, guards: Iterable[Guard], kind: Kind) -> bool:
-    """Return whether loops around decide which values of a loop and those inside a guard allows.
+    """Return whether a guard links a loop here or inside with a loop around.
 
-    The end of all rows is no such guard.
+    The guard at the end of all rows does not count.
     """
     inside = {x.name for x in loop.traverse() if x.kind == kind}
     named = [set(x.loops) for x in guards if x.stop is not None]
@@ -142,9 +142,9 @@ def is_cut(loop: Loop, guards: Iterable[Guard], kind: Kind) -> bool:
 
 
 def has_no_gaps(loop: Loop, guards: Sequence[Guard], kind: Kind) -> bool:
-    """Return whether the rows or classes of a loop and those inside follow each other from 0 on.
+    """Return whether a loop and the loops inside cover rows or classes 0, 1, 2, ... without gaps.
 
-    Where their number depends on that of the rows, "yes" is certain and "no" is not.
+    If their number depends on the number of rows, True is certain and False is not.
     """
     values = list_values_inside(loop, guards, kind)
     if is_cut(loop, guards, kind):

@@ -1,11 +1,12 @@
-"""Repeat the trace of a schedule on TVM's schedule of one function, and note there what is left.
+"""Replays the trace of a schedule on TVM's schedule of one function, and annotates the rest.
 
 takes: s_tir.Schedule and Schedule; gives: nothing, the s_tir.Schedule is changed in place.
 
-What S-TIR can do is done by its primitives. All else stands on the loops, as annotations that
-passes read: the name of a loop, and what directives say of it, see `nest.marks`. S-TIR cannot hold
-loops with copies. From the first one inwards its nest is left as it is, and the outermost loop left
-says in `STEPS`, as JSON, by which directives the pass WriteNest is to make others of all of them:
+Steps that S-TIR supports are done by its primitives. All others become annotations of the loops,
+which passes read: the name of a loop, and the settings of directives, see `nest.marks`. S-TIR
+cannot hold loops with copies. From the first such loop inwards its nest is left as it is, and the
+outermost remaining loop lists in `STEPS`, as JSON, the directives that the pass WriteNest is to
+carry out:
 
     for batch in range(n):    # tvm_forest.name "batch"
       for tree in range(9):   # tvm_forest.name "tree", tvm_forest.steps [{"do": "split",
@@ -29,15 +30,15 @@ if TYPE_CHECKING:
 
 PREFIX = "tvm_forest."
 NAME = PREFIX + "name"
-"""Holds the name that a loop has in the schedule."""
+"""Annotation key: the name of a loop in the schedule."""
 STEPS = PREFIX + "steps"
-"""Holds the directives that put copies in the place of a loop and those inside, as JSON."""
+"""Annotation key: JSON of the directives that replace a loop and those inside by copies."""
 KIND = PREFIX + "kind"
-"""Says what a loop of one iteration counts, of which no index depends, and its step."""
+"""Annotation key: kind and step of a loop with one iteration, whose index nothing uses."""
 WALK_BLOCK = "walk"
 FINISH_BLOCK = "finish"
 EPILOGUE = "tvm_forest.finish"
-"""Marks the loop over rows that makes values of sums, for GPUs."""
+"""Marks the loop over rows that computes values from sums, for GPUs."""
 
 
 def replay(tir: s_tir.Schedule, sch: Schedule) -> None:
@@ -68,7 +69,7 @@ def replay(tir: s_tir.Schedule, sch: Schedule) -> None:
 
 
 def _replay_steps(tir: s_tir.Schedule, sch: Schedule) -> tuple[Schedule, list[dict[str, Any]]]:
-    """Apply what S-TIR can do; return the nest that this gives, and the steps that are left."""
+    """Apply the steps that S-TIR supports; return the resulting nest, and the other steps."""
     chain = now = sch.fresh()
     told = list[dict[str, Any]]()
     for step in sch.steps:
@@ -86,15 +87,15 @@ def _replay_steps(tir: s_tir.Schedule, sch: Schedule) -> tuple[Schedule, list[di
 
 
 def _name_loops(tir: s_tir.Schedule, chain: Schedule) -> TirLoops:
-    """Return the loops of S-TIR by their names."""
+    """Return S-TIR's loop handles by the names of the loops."""
     loops = tir.get_loops(tir.get_sblock(WALK_BLOCK))
     return dict(zip(chain.names(), loops, strict=True))
 
 
 def find_copied(chain: Nest, sch: Nest) -> list[str]:
-    """Return the names of a chain of loops from the first one on that another nest has copies of.
+    """Return the names in a loop chain from the first loop on that the schedule has copies of.
 
-    Of a loop that is specialized, every iteration has copies.
+    A specialized loop counts, since every iteration has a copy of the loops inside.
     """
     names, others = chain.names(), (x.name for x in sch.loops() if not x.is_specialized)
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(names, others, strict=False))

@@ -1,4 +1,4 @@
-"""The schedule: how a forest is to be evaluated, as a value, and the words that rewrite it.
+"""The schedule: how a forest is evaluated, as a value, and the directives that change it.
 
 takes: the size of a problem; gives: Schedule, an immutable nest of loops and the trace behind it.
 """
@@ -23,28 +23,28 @@ from .directive import DIRECTIVES, TraceStep, is_whole, make_error
 
 JSON_VERSION = 1
 ROOT = ""
-"""Name of the loop around all others, which nobody sees."""
+"""Name of the invisible loop around all others."""
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule(Nest):
     """A nest of loops over rows, classes and trees.
 
-    Without directives, a loop over rows holds one over trees. A model of several classes has a
-    loop over classes between them. Where leaves hold vectors, that loop is the innermost, for one
-    walk finds the values of all classes: a walk serves all loops over classes inside it.
+    Without directives, a loop over rows contains one over trees. A model of several classes has a
+    loop over classes between them. With leaf vectors, that loop is the innermost, since one walk
+    finds the values of all classes: a walk serves all loops over classes inside it.
 
-    Every directive is a method that returns a new schedule and leaves the old one alone, so one
-    can print between any two lines. Two schedules are equal if they compute the same way: same
-    problem, same nest, whatever steps led there.
+    Every directive is a method that returns a new schedule and leaves the old one unchanged, so one
+    can print after any step. Two schedules are equal if they compute in the same way: same problem,
+    same nest, whatever steps led there.
 
     Attributes:
         trees, classes, vectors, layout, nest, guards, replaced: see `Nest`.
-        types: what its fields are to be stored as, by name; those left out are for it to choose.
-        target: kind of target whose limits are checked at once, "cpu" or "gpu"; None for both.
+        types: requested types of layout fields, by name; the layout chooses the others.
+        target: kind of target whose limits directives check, "cpu" or "gpu"; None for both.
         depths: depth of the deepest tree of each round of the model; None if not known.
         rewrites: steps that change the model before it is laid out, in order.
-        hops: what `depths` become by the rewrites, for `split_by_depth`; None if not known.
+        hops: depths after the rewrites, for `split_by_depth`; None if not known.
         likely: hops to the leaves that nine rows of ten reach, for each round; None if not known.
         steps: the trace.
     """
@@ -59,7 +59,7 @@ class Schedule(Nest):
     steps: tuple[TraceStep, ...] = ()
 
     def __repr__(self) -> str:
-        """Tell the directives; `print` shows the nest."""
+        """Return the directives as one line of text; `print` shows the nest."""
         told = (f"{x.do}({', '.join(map(repr, x.arguments.values()))})" for x in self.steps)
         return f"<Schedule of {self.trees} trees: {'.'.join(told) or 'row by row, tree by tree'}>"
 
@@ -114,7 +114,7 @@ class Schedule(Nest):
 
     @property
     def rounds(self) -> int:
-        """Iterations of the loop over trees before any directive."""
+        """Number of iterations of the loop over trees before any directive."""
         return -(-self.trees // self.round_size)
 
     def is_default(self) -> bool:
@@ -127,7 +127,7 @@ class Schedule(Nest):
         return Schedule(*size, vectors=self.vectors)
 
     def copy(self) -> Schedule:
-        """Return this schedule. A directive leaves it alone, so that it is its own copy."""
+        """Return this schedule, which is immutable and so its own copy."""
         return self
 
     def has_rewrite(self, directive: str) -> bool:
@@ -167,15 +167,15 @@ class Schedule(Nest):
     # -- changing ---------------------------------------------------------------------------------
 
     def with_loop(self, name: str, *new: Loop) -> Schedule:
-        """Return this schedule with others, in order, in the place of a loop and its inside."""
+        """Return this schedule with the loop `name` and its inside replaced by the loops `new`."""
         return replace(self, nest=replace_loop(self.nest, name, new)[0])
 
     def with_annotations(self, steps: Iterable[TraceStep], marks: Marks) -> Schedule:
-        """Return this schedule with what annotations say of its loops, as directives would say it.
+        """Return this schedule with the settings in loop annotations applied as directives.
 
         Args:
-            steps: the directives that make copies of loops, and those about the copies.
-            marks: what is said of each loop without copies, by its name, see `nest.marks`.
+            steps: the directives that make copies of loops, and those that apply to the copies.
+            marks: settings of each loop without copies, by its name, see `nest.marks`.
 
         Raises:
             ScheduleError: a directive refuses it.
@@ -188,17 +188,17 @@ class Schedule(Nest):
         return replace(_mark(new, marks), steps=self.steps)
 
     def retell(self) -> Schedule:
-        """Return a schedule whose directives make the loops of this one, which a function has.
+        """Return a schedule whose directives produce this nest, which was read from a TIR function.
 
-        Of loops over the same, that with the larger step is the outer one of a `tile`, wherever the
-        nest has it; a loop that was not split keeps the name that it has without directives:
+        Of two loops over the same kind, the one with the larger step becomes the outer loop of a
+        `tile`, wherever it is in the nest; a loop that was not split keeps its default name:
 
             for rows in (0, n, 1)        # the name stays "batch"
               for t1 in (0, 8, 1)        # tile("tree", "t0", "t1", 8)
                 for t0 in (0, 96, 8)     # reorder("batch", "t1", "t0")
 
         Raises:
-            ScheduleError: a directive refuses what TVM's primitives have made.
+            ScheduleError: a directive refuses a nest that TVM's primitives have made.
         """
         for loop in self.nest.traverse():
             if len(loop.children) > 1 or loop.is_specialized:
@@ -220,11 +220,11 @@ class Schedule(Nest):
         return _mark(sch, {names[loop.name]: marks_of(loop) for loop in self.loops()})
 
     def without(self, *directives: str) -> Schedule:
-        """Return the schedule that the trace gives if all steps of some directives are left out."""
+        """Replay the trace without the steps of some directives."""
         return self.fresh().take_steps(x for x in self.steps if x.do not in directives)
 
     def take_steps(self, steps: Iterable[TraceStep]) -> Schedule:
-        """Return the schedule that further steps of a trace give.
+        """Return the schedule after further steps of a trace.
 
         Raises:
             ScheduleError: a directive is unknown, or refuses a step.
@@ -272,7 +272,7 @@ class Schedule(Nest):
         """Rebuild a schedule by replaying its trace.
 
         Raises:
-            ScheduleError: the text is no schedule, or a step is refused.
+            ScheduleError: the text does not describe a schedule, or a step is refused.
         """
         try:
             data = json.loads(text)
@@ -312,7 +312,7 @@ class Schedule(Nest):
 
 
 def _mark(sch: Schedule, marks: Marks) -> Schedule:
-    """Return a schedule of whose loops directives say what marks do."""
+    """Apply the directives that marks stand for to a schedule."""
     for word in MARKS:
         for name, said in marks.items():
             if word in said:
@@ -321,5 +321,5 @@ def _mark(sch: Schedule, marks: Marks) -> Schedule:
 
 
 def _find_depth(loop: Loop) -> tuple[int, bool]:
-    """Return what sorts loops over the same, outermost first; a loop of one iteration is last."""
+    """Sort key of loops over the same kind, outermost first; loops of one iteration come last."""
     return (-loop.step if isinstance(loop.step, int) else -sys.maxsize), loop.count == 1

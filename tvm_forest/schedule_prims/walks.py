@@ -1,7 +1,7 @@
 """Directives for how walks are done: interleave, unroll_walk, peel_walk, simdize.
 
-takes: Schedule; gives: Schedule with an annotation that the pass LowerWalks acts on, and the form
-that the walks of each leaf loop get by them.
+takes: Schedule; gives: Schedule with annotations that the pass LowerWalks reads, and the resulting
+form of the walks of each leaf loop.
 
 S-TIR sees a walk as one operator, so none of these has a primitive there.
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 MAX_WALKS = 32
-"""Walks that advance together."""
+"""Most walks that advance together."""
 MAX_HOPS = 64
-"""Hops of a straight line, or peeled off a loop."""
+"""Most hops that are unrolled or peeled."""
 LANE_COUNTS = {"gather": (4, 8, 16, 32, 64), "bits": (64, 128, 256, 512), "permute": (16, 32, 64)}
-"""Rows of one vector walk."""
+"""Allowed numbers of rows of one vector walk, by the argument of `simdize`."""
 OCTET = 8
-"""Trees of one vector walk of a single row."""
+"""Number of trees in one vector walk of a single row."""
 
 
 def _interleave_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
@@ -53,9 +53,9 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
     """Advance `factor` walks of a leaf loop together, hop by hop.
 
     The walks are independent, so their loads overlap. Over rows they share the tree; over trees
-    they may end at different depths, and a walk that has ended is held at its leaf. Iterations
-    that are left over form a smaller group; of rows, whose number is unknown, groups of half the
-    size each: 8, 4, 2 and 1.
+    they may end at different depths, and a walk that has ended stays at its leaf. Remaining
+    iterations form a smaller group; remaining rows, whose number is unknown, form groups of 8, 4, 2
+    and 1.
 
     Pass: LowerWalks.
 
@@ -85,10 +85,10 @@ def _has_plain_walks(loop: Loop) -> bool:
 
 @directive(offer_loops(_has_plain_walks, {"hops": "depth"}))
 def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedule:
-    """Walk in a straight line of `hops` hops, without a loop and without leaf tests.
+    """Unroll walks to `hops` hops, without a loop and without leaf tests.
 
-    Holds for all walks at or below `index`, unless a loop further inside says how its walks are
-    done. A walk that is at its leaf earlier is held there.
+    Applies to all walks at or below `index`, unless a loop further inside has its own setting. A
+    walk that reaches its leaf earlier stays there.
 
     Pass: LowerWalks.
 
@@ -115,7 +115,7 @@ def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedul
 
 
 def _check_hops(sch: Schedule, loop: Loop, hops: int, depths: Array) -> None:
-    """Refuse a straight line that ends before a leaf of the walks that it holds for."""
+    """Refuse an unrolled walk that has fewer hops than a tree it applies to is deep."""
     for leaf in (x for x in loop.traverse() if not x.children):
         path = sch.path(leaf.name)
         rounds = sch.trees_of(leaf.name)
@@ -127,7 +127,7 @@ def _check_hops(sch: Schedule, loop: Loop, hops: int, depths: Array) -> None:
 
 
 def _find_annotated(path: tuple[Loop, ...]) -> list[Loop]:
-    """Return the loops with directives for walks, of which the last decides."""
+    """Return the loops with directives for walks; the last one applies."""
     return [loop for loop in path if loop.hops is not None or loop.peel is not None]
 
 
@@ -138,18 +138,18 @@ def _say_too_few(hops: int, depth: int, tree: str, loop: Loop) -> str:
 
 @directive(offer_loops(_has_plain_walks, *({"hops": hops, "check": True} for hops in (1, 2))))
 def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) -> Schedule:
-    """Put the first `hops` hops of every walk before its loop.
+    """Peel the first `hops` hops of every walk off its loop.
 
-    Serves trees whose likely leaves are near the root. After the peeled hops, and with `check`
-    after each of them, a walk that is at its leaf ends; otherwise it goes on in a loop.
+    Useful for trees whose likely leaves are near the root. After the peeled hops, and with `check`
+    after each of them, a walk that is at its leaf ends; others go on in a loop.
 
     Pass: LowerWalks.
 
-    Args:
+    index: any loop; applies to all walks at or below.
         index: any loop; holds for all walks at or below.
         hops: number of hops, 1 to 64, or "likely" for as many as nine rows of ten need in the trees
-            of the loop; `build` finds that out, and needs a leaf profile.
-        check: ask for a leaf after each hop. Without, every leaf must be at least `hops` deep
+            of the loop; `build` computes that, and needs a leaf profile.
+        check: test for a leaf after each hop. Without it, every leaf must be at least `hops` deep
             (`build` checks that).
 
     Raises:
@@ -171,7 +171,7 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 
 
 def list_lane_problems(nest: Loop) -> Iterator[Problem]:
-    """Yield loops that are simdized and that a step has left without lanes."""
+    """Yield a problem for each simdized loop that a later step left without lanes."""
     for loop in (x for x in nest.traverse() if x.simdize):
         refused = _find_no_lanes(loop, loop.simdize or "")
         if refused is not None:
@@ -188,7 +188,7 @@ def _simdize_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
 
 
 def _find_no_lanes(loop: Loop, how: str) -> str | None:
-    """Return why the iterations of a loop are no lanes of a vector walk, None if they are."""
+    """Return why a loop's iterations cannot be the lanes of a vector walk; None if they can."""
     if how in SIMDIZED_TREES.values():
         if loop.kind != "tree":
             return "is not a tree index; choose a loop over trees"
@@ -207,25 +207,24 @@ def _find_no_lanes(loop: Loop, how: str) -> str | None:
 
 @directive(_simdize_choices)
 def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
-    """Make the iterations of a leaf loop over rows, or trees, the lanes of one vector walk.
+    """Make the iterations of a leaf loop the lanes of one vector walk.
 
-    A tile that is not full is walked in groups of 8 rows and fewer.
+    A tile that is not full is walked in groups of at most 8 rows.
 
     Pass: LowerWalks (`tensorize` needs full tiles, and matches the operator's arguments literally).
 
     Args:
-        index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows, for bits 64 to 512, for
-            permutes 16 to 64.
-        how: "gather", every lane fetches its own node; "bits", rows are bits of words, 64 to 512 of
-            them, and go through a tree by selections: for the layout of bit planes only; "permute",
-            16 rows go through 4 trees at once, out of registers: for the layout of levels only;
-            "octets", a row goes through 8 trees at once, "pieces", through all of them: for the
-            layout of this name only, on a leaf loop over trees, as many as there are. For the last
-            four `unroll_walk` and `peel_walk` change nothing.
+        index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows; for "bits" 64 to 512 rows, for
+            "permute" 16 to 64; for "octets" and "pieces" a loop over any number of trees.
+        how: "gather", every lane loads its own node; "bits", 64 to 512 rows are the bits of words
+            and go through a tree by selections, only with the layout of bit planes; "permute", 16
+            rows go through 4 trees at once in registers, only with the layout of levels; "octets",
+            a row goes through 8 trees at once, and "pieces", through all of them, each only with
+            the layout of this name. `unroll_walk` and `peel_walk` have no effect on the last four.
 
     Raises:
-        ScheduleError: no such loop, not a leaf, not over rows, or over trees for these, or no lane
-            count.
+        ScheduleError: no such loop, not a leaf, the wrong kind of loop, or a number of iterations
+            that is not allowed.
 
     Rewrite:
         for b1 in (0, 16, 1)   -->   for b1 in (0, 16, 1)   # simdize gather
@@ -245,14 +244,14 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
 
 @dataclass(frozen=True)
 class WalkForm:
-    """How the walks of one leaf loop are done.
+    """How the walks of one leaf loop are carried out.
 
     Attributes:
-        kind: "loop", "unroll" for a straight line, or "peel".
-        hops: of the straight line, or in front of the loop.
+        kind: "loop", "unroll" for unrolled walks, or "peel".
+        hops: number of unrolled or peeled hops.
         check: whether a leaf test follows every peeled hop.
-        even: whether all trees of the loop are equally deep, and as deep as a straight line; not
-            asked of peeled walks.
+        even: whether all trees of the loop are equally deep, and as deep as the unrolled walk; not
+            set for peeled walks.
         by_team: whether a team of threads decides each tile together, see `cooperate`.
     """
 
@@ -265,11 +264,11 @@ class WalkForm:
 
 @dataclass(frozen=True, eq=False)
 class TreeDepths:
-    """How deep the trees of a model are, which stand in the order `round * C + class`.
+    """The depths of a model's trees, which are in the order `round * C + class`.
 
     Attributes:
-        depths: (T,) int64, hops to the deepest leaf of each.
-        shallowest: (T,) int64, hops to the leaf that is nearest to the root.
+        depths: (T,) int64, hops to the deepest leaf of each tree.
+        shallowest: (T,) int64, hops to the leaf nearest to the root.
         likely: (T,) int64, hops to the leaves that nine rows of ten reach; None if not known.
     """
 
@@ -279,7 +278,7 @@ class TreeDepths:
 
     @classmethod
     def of(cls, forest: Forest) -> TreeDepths:
-        """Return those of a forest; of one with a leaf profile the likely hops are known."""
+        """Return the depths of a forest; the likely hops are known if it has a leaf profile."""
         likely = None if forest.hits is None else find_peel_depths(forest)
         return cls(forest.depths, forest.shallowest, likely)
 
@@ -292,8 +291,8 @@ def find_walk_forms(sch: Nest, forest: TreeDepths) -> dict[str, WalkForm]:
         forest: its trees.
 
     Raises:
-        ScheduleError: a straight line is too short or too long, an unchecked peel too long, or a
-            peel asks for the likely hops and the forest has no leaf profile.
+        ScheduleError: an unrolled walk is too short or too long, an unchecked peel is too long, or
+            a peel needs the likely hops and the forest has no leaf profile.
     """
     forms = {leaf.name: _find_form(sch, leaf, forest) for leaf in sch.leaves()}
     teams = {name for name in forms if any(x.cooperate for x in sch.path(name))}
@@ -324,7 +323,7 @@ def _find_form(sch: Nest, leaf: Loop, forest: TreeDepths) -> WalkForm:
 
 
 def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> int:
-    """Return the hops of the straight lines through some trees, which reach all leaves."""
+    """Return the hops of unrolled walks through some trees, enough to reach all leaves."""
     deepest = int(depths.max())
     hops = deepest if loop.hops == "depth" else int(loop.hops or 0)
     if deepest <= hops <= MAX_HOPS:
@@ -337,7 +336,7 @@ def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> 
 
 
 def _count_likely_hops(sch: Nest, loop: Loop, forest: TreeDepths, trees: Array) -> int:
-    """Return the hops to the leaves that nine rows of ten reach, in the worst of some trees."""
+    """Return the hops to the leaves that nine rows of ten reach, the most over some trees."""
     if forest.likely is None:
         what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
         raise make_error(sch, "peel_walk", what, loop.name)

@@ -1,1 +1,1 @@
-"""Forest, Target -> Schedule: how to find a good schedule for a model."""
+"""Searches for a fast schedule of a model on a target."""

@@ -1,6 +1,6 @@
-"""What a point of the space costs: how often each operation is done, times what it takes.
+"""The cost model: sums how often a point does each operation, times the operation's duration.
 
-takes: Point, Workload, size of batch, Machine; gives: nanoseconds of a row, part by part.
+takes: Point, Workload, batch size, Machine; gives: nanoseconds per row, part by part.
 
     operation              how often for a row                    example: airline, 4,096 rows
     code float32 1         values that one comparison codes       13
@@ -9,10 +9,9 @@ takes: Point, Workload, size of batch, Machine; gives: nanoseconds of a row, par
 
 The first word of an operation is the part that it belongs to: "call", "code" (rows become codes),
 "start" (of a tree, for a block or group), "walk", "wait" (for loads from farther caches), "leaf"
-(look-ups and additions). What an operation
-takes on a machine is data, see `machines`. What a search has measured corrects the sum: points that
-differ little err alike (a Gaussian process over the parameters). Operations that a machine's file
-does not have are guessed.
+(look-ups and additions). The durations of operations on a machine are data, see `machines`.
+Measurements of a search correct the prices: similar points have similar errors (a Gaussian process
+over the parameters). Durations missing in a machine's file are guessed.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ from .space import Point, Space, SpaceKey, list_points
 from .workload import Workload
 
 DISTANCES = {"tile": 0.6, "layout": 1.0, "order": 1.0, "walks": 0.25, "hops": 0.25, "cache": 0.3}
-"""How far two points are apart that differ in a parameter; numbers of walks count by octaves."""
+"""Distance between two points that differ in a parameter; numbers of walks count by octaves."""
 
 BLOCK_DISTANCE = 0.45
-"""How far two points are apart for each octave of their blocks."""
+"""Distance between two points for each factor of two between their block sizes."""
 
 POINT_ERROR, COMMON_ERROR, NOISE = 0.2, 0.6, 0.03
-"""How far prices are off, in logarithms: for one point, for all points alike, and by chance each
-time that a point is measured."""
+"""Standard deviations of price errors, in logarithms: for one point, for all points together, and
+for each measurement."""
 
 FAILURE = 1.5
-"""How much worse than expected what cannot be built is taken to be, in logarithms."""
+"""Assumed excess over the expected time of a point that cannot be built, in logarithms."""
 
 
 _VECTOR_WALKS: dict[str, Callable[[PointTable, Workload], Iterator[Operation]]] = {
@@ -61,19 +60,19 @@ _VECTOR_WALKS: dict[str, Callable[[PointTable, Workload], Iterator[Operation]]] 
     OCTETS: count_octets,
     PIECES: count_pieces,
 }
-"""What counts the operations of layouts that are walked by vectors only."""
+"""Classes that count the operations of layouts walked only by vectors."""
 
 _HOPS = "hops"
-"""Stands for all other layouts."""
+"""Key of all other layouts."""
 
 
 class _Family(NamedTuple):
     """Points whose operations are counted together.
 
     Attributes:
-        layout: theirs, or `_HOPS`.
-        at: int (F,), where they are among all points.
-        table: what they have in common.
+        layout: their layout, or `_HOPS`.
+        at: int (F,), their indices among all points.
+        table: their common properties.
     """
 
     layout: str
@@ -81,7 +80,7 @@ class _Family(NamedTuple):
     table: PointTable
 
     def list_operations(self, work: Workload) -> Iterator[Operation]:
-        """Yield the operations."""
+        """Yield the operations of these points, with their counts."""
         many = (self.table.batch > FEW_ROWS).astype(np.int64)
         yield Operation(["call few", "call"], many, 1 / self.table.batch)
         if isinstance(self.table, HopWalks):
@@ -91,7 +90,7 @@ class _Family(NamedTuple):
 
 
 def _tabulate(points: Sequence[Point], batches: Sequence[int]) -> list[_Family]:
-    """Sort points by how their operations are counted."""
+    """Group points by how their operations are counted."""
     families: dict[str, list[int]] = {}
     for at, point in enumerate(points):
         name = point.layout if point.layout in _VECTOR_WALKS else _HOPS
@@ -106,33 +105,33 @@ def _tabulate(points: Sequence[Point], batches: Sequence[int]) -> list[_Family]:
 
 @functools.lru_cache(maxsize=16)
 def _tabulate_spaces(keys: tuple[SpaceKey, ...]) -> list[_Family]:
-    """Do the same with the points of some spaces, which models that are alike share."""
+    """Group the points of some spaces; similar models share the cached result."""
     points = [(point, key.batch) for key in keys for point in list_points(key)]
     return _tabulate(*zip(*points, strict=True))
 
 
 def count_operations(point: Point, work: Workload, batch: int) -> dict[str, float]:
-    """Return how often each operation is done for a row, on average over the rows of a batch."""
+    """Return how often each operation is done per row, averaged over the rows of a batch."""
     (family,) = _tabulate([point], [batch])
     return {x.names[x.of[0]]: float(np.ravel(x.counts)[0]) for x in family.list_operations(work)}
 
 
 def price(point: Point, work: Workload, batch: int, machine: Machine | None = None) -> float:
-    """Return the nanoseconds of a row that a point is expected to take on one thread."""
+    """Return the expected nanoseconds per row of a point on one thread."""
     return sum(price_parts(point, work, batch, machine).values())
 
 
 def price_parts(
     point: Point, work: Workload, batch: int, machine: Machine | None = None
 ) -> dict[str, float]:
-    """Return the same by parts: "call", "code", "start", "walk", "wait", "leaf"."""
+    """Return the expected nanoseconds by part: "call", "code", "start", "walk", "wait", "leaf"."""
     (family,) = _tabulate([point], [batch])
     parts = _price_parts(family, work, machine or work.machine)
     return {name: float(taken[0]) for name, taken in parts.items()}
 
 
 def _price_parts(family: _Family, work: Workload, machine: Machine) -> dict[str, Array]:
-    """Return the nanoseconds of the parts of points, float64 (F,) each."""
+    """Return the nanoseconds of each part, float64 (F,), for the points of a family."""
     times, parts = machine.nanoseconds, dict[str, Any]()
     for names, of, counts in family.list_operations(work):
         part = names[0].partition(" ")[0]
@@ -151,7 +150,7 @@ def price_spaces(spaces: Sequence[Space]) -> list[Array]:
 
 
 def estimate(points: Sequence[Point], work: Workload, batch: int) -> Array:
-    """Return float64 (P,), the expected logarithm of the nanoseconds of a hop of a row."""
+    """Return float64 (P,), the expected logarithm of the nanoseconds per hop of a row."""
     prices = np.zeros(len(points))
     for family in _tabulate(points, [batch] * len(points)):
         prices[family.at] = sum(_price_parts(family, work, work.machine).values())
@@ -159,7 +158,7 @@ def estimate(points: Sequence[Point], work: Workload, batch: int) -> Array:
 
 
 class Surrogate:
-    """What is expected of each point, given what some of them have taken."""
+    """Predicts the time of each point from its price and from the points measured so far."""
 
     def __init__(self, points: Sequence[Point], expected: Array) -> None:
         """Start with the prices of P points."""
@@ -168,14 +167,14 @@ class Surrogate:
         self.known: dict[int, float] = {}
 
     def learn(self, place: int, hop: float) -> None:
-        """Take note of the nanoseconds of a hop at a point; infinity if it cannot be built."""
+        """Record the nanoseconds per hop of a point; infinity if it cannot be built."""
         failed = float(self.predict()[0][place]) + FAILURE
         self.known[place] = math.log(hop) if hop < math.inf else failed
 
     def predict(self) -> tuple[Array, Array]:
-        """Return float64 (P,) each: what is expected, and how far off that may be.
+        """Return the expected value and the standard deviation of each point, float64 (P,).
 
-        Where the measured points are farther off than they should be, so may be the others.
+        If the measured points deviate more than expected, the deviations of the others grow too.
         """
         at = list(self.known)
         if not at:
@@ -189,7 +188,7 @@ class Surrogate:
 
 
 def _distances(points: Sequence[Point]) -> Array:
-    """Return float64 (P, P), how little two points have in common."""
+    """Return the distances between points, float64 (P, P)."""
     octaves = np.array([math.log2(point.block or 1 << 13) for point in points])
     distances = BLOCK_DISTANCE * np.abs(octaves[:, None] - octaves)
     for name, distance in DISTANCES.items():

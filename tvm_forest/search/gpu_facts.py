@@ -1,10 +1,10 @@
-"""What is known of GPUs by the names of their architectures, for estimates.
+"""Facts about GPUs by the names of their architectures, for estimates.
 
 takes: Target; gives: GpuFacts.
 
-A target may name an architecture, of which several GPUs are sold: these are the facts of the one
-that is met most often in servers. A target that names none is taken for an H100, and one of OpenCL
-for a device of medium size.
+A target may name an architecture shared by several GPUs; then these are the facts of the one most
+common in servers. A target without an architecture is assumed to be an H100, and one of OpenCL a
+device of medium size.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ KB = 1024
 
 
 class GpuFacts(NamedTuple):
-    """The figures of a GPU that decide how a batch is dealt out.
+    """The figures of a GPU that decide how a batch is distributed.
 
     Attributes:
         processors: multiprocessors, or compute units.
-        warps: groups of 32 threads that one of them holds.
-        shared_bytes: shared memory of one of them.
-        block_threads: threads of a block, at most.
+        warps: groups of 32 threads that one multiprocessor holds.
+        shared_bytes: shared memory of one multiprocessor.
+        block_threads: most threads of a block.
     """
 
     processors: int = 132
@@ -35,7 +35,7 @@ class GpuFacts(NamedTuple):
 
 ASSUMED = GpuFacts()
 ANY_DEVICE = GpuFacts(32, 32, 64 * KB, 256)
-"""A device of OpenCL, of which neither maker nor size is known; nearly all have blocks so large."""
+"""Facts assumed of an OpenCL device of unknown make and size; nearly all allow such blocks."""
 
 KNOWN = {
     "sm_80": GpuFacts(108, 64, 164 * KB),
@@ -53,7 +53,7 @@ KNOWN = {
 
 
 def facts_of(target: Target) -> GpuFacts:
-    """Return the facts of the architecture that a target names, or those that are assumed."""
+    """Return the facts of a target's architecture, or the assumed ones."""
     if target.kind == "opencl":
         return ANY_DEVICE
     options = dict(target.options)

@@ -1,12 +1,12 @@
-"""The default schedules for GPUs: the threads that are there, and the order of additions kept.
+"""Chooses the default schedules for GPUs, which keep the order of additions.
 
 takes: Workload; gives: Schedules by the smallest batch that each serves.
 
-Very many rows have a thread each, which walks them as ranks through trees in shared memory, if the
-forest fits (`gpu_shared_ranks`) and has trees enough for its columns. Otherwise several threads
-share the trees of a row, and what these find is added tree by tree. How many is the choice of
-`silvanforge.estimate_cycles`: the point that it expects to be the fastest. These points have one
-layout, which lies in memory once.
+For very large batches each row has a thread, which walks it as ranks through trees in shared
+memory, if the forest fits (`gpu_shared_ranks`) and has enough trees for its columns. Otherwise
+several threads share the trees of a row, and their results are added tree by tree. How many threads
+is decided by `silvanforge.estimate_cycles`: the point with the lowest estimate. These points have
+one layout, which is stored once.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ from .space import inner_loops
 from .workload import Workload
 
 BATCHES = (1, 32, 512, 4096, 65_536, 1_000_000)
-"""Sizes of batch for which the cheapest point is chosen."""
+"""Batch sizes for which the cheapest point is chosen."""
 
 ALIKE = 1.05
-"""What the point of smaller batches may cost over the cheapest one and still serve: every further
-point is code of its own to compile."""
+"""Ratio to the cheapest price up to which the previous batch size's point is kept,
+since every further point is more code to compile."""
 
 MAX_CODE_BYTES = 2
-"""Bytes of a rank, at most."""
+"""Most bytes of a rank."""
 
 BLOCK_ROWS = (128, 64, 32)
-"""Rows, and threads, of a block without threads for trees: the first number whose rows fit in
+"""Rows, and threads, of a block without threads for trees: the first size whose rows fit in
 shared memory."""
 
 SHARED_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Rows of a block whose threads share the trees."""
 
 MAX_SLOTS_PER_NODE = 32
-"""Slots of complete trees for each node, above which nodes are linked instead."""
+"""Most slots of complete trees per node; with more, nodes are linked instead."""
 
 RANKS = GpuPoint(256, 1, 1, True, True, True, 8, False, BANKED)
-"""The point of `gpu_shared_ranks` that is a default: on an H100 the fastest of 27 at 65,536 rows of
+"""The default point of `gpu_shared_ranks`: on an H100 the fastest of 27 at 65,536 rows of
 `airline` and `higgs`, or within 2 % of it."""
 
 MANY_RANKS = RANKS._replace(rows_tb=512, factor=4)
-"""The same for a million rows, where all processors have many blocks, and likewise within 2 %."""
+"""The default for a million rows, where all processors have many blocks, likewise within 2 %."""
 
 MAX_COLUMNS_PER_TREE = 0.45
-"""Above, others are faster: a rank takes what 9 hops take, and a walk by ranks saves 3 of 8."""
+"""Most columns per tree; a rank costs as much as 9 hops, and a walk by ranks saves 3 of 8."""
 
 MIN_RANKED_ROWS = 65_536
-"""Rows of a batch from which it is a default: all processors have a block, most have two."""
+"""Smallest batch for which it is a default: all processors have a block, most have two."""
 
 WALK_TREE_BYTES = 4 << 10
-"""Bytes of the trees that its blocks copy at a time for each walk that advances with others."""
+"""Bytes of trees that a block copies at a time, for each interleaved walk."""
 
 LEAST_TREE_BYTES = 8 << 10
-"""The same of all walks where a row has several of a round, or where no more trees fit; one round
+"""The same for all walks together if a round has several trees, or no more trees fit; one round
 may be more."""
 
 TOGETHER = 4
-"""Trees that a thread walks together."""
+"""Trees that a thread walks interleaved."""
 
 SLOT_BYTES = 8
-"""Bytes of a node and of a leaf value in a complete tree of ranks."""
+"""Bytes of a node, and of a leaf value, in a complete tree of ranks."""
 
 
 def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
@@ -89,12 +89,12 @@ def choose_gpu_schedules(work: Workload) -> dict[int, Schedule]:
 
 
 def choose_gpu_schedule(work: Workload) -> Schedule:
-    """Return the schedule that gives every row a thread, to write others from."""
+    """Return the schedule that gives every row a thread; other schedules start from it."""
     return _write(work, _give_rows_threads(work))
 
 
 def describe_problem(work: Workload, batch: int) -> GpuProblem:
-    """Return the counts of a workload and a batch that estimates use."""
+    """Return the counts of a workload and a batch for the estimates."""
     return GpuProblem(
         batch,
         work.forest.n_features,
@@ -109,7 +109,7 @@ def describe_problem(work: Workload, batch: int) -> GpuProblem:
 
 
 def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
-    """Yield the points among which a default is chosen."""
+    """Yield the candidate points for a default schedule."""
     alone = _give_rows_threads(work)._replace(factor=TOGETHER)
     yield alone
     threads = {min(2**k, problem.rounds) for k in range(1, MAX_BLOCK_THREADS.bit_length())}
@@ -135,7 +135,7 @@ def _give_rows_threads(work: Workload) -> GpuPoint:
 
 
 def fits_ranks(point: GpuPoint, problem: GpuProblem) -> bool:
-    """Say whether a block's ranks, and the trees that it copies, fit in shared memory."""
+    """Return whether a block's ranks, and the trees that it copies, fit in shared memory."""
     round_bytes = problem.walks * (SLOT_BYTES << problem.hops)
     trees = max(_ranked_tree_bytes(point, problem), round_bytes)
     return point.rows_tb >= LANES and 3 * trees // 2 <= _left_by_ranks(point, problem)
@@ -153,13 +153,13 @@ def _ranked_tree_bytes(point: GpuPoint, problem: GpuProblem) -> int:
 
 
 def _left_by_ranks(point: GpuPoint, problem: GpuProblem) -> int:
-    """Return the bytes of shared memory beside the ranks of a block's rows and `LANES` raw rows."""
+    """Return the bytes of shared memory left by a block's ranks and `LANES` raw rows."""
     raw = LANES * problem.number_bytes * (problem.features + 1)
     return problem.block_bytes - point.rows_tb * MAX_CODE_BYTES * problem.features - raw
 
 
 def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
-    """Say whether `RANKS` may run, and pays: trees are padded to the deepest, rows are coded."""
+    """Return whether `RANKS` is possible and pays: trees are padded, and rows coded."""
     if problem.features > MAX_COLUMNS_PER_TREE * problem.rounds * problem.walks:
         return False
     slots = work.forest.n_trees << work.deepest + 1

@@ -1,13 +1,13 @@
-"""What a search for a GPU may choose.
+"""The search space of schedules for GPUs.
 
 takes: Forest, Target, size of batch; gives: points, and the Schedule of each.
 
 The space is the paper's (`silvanforge`), with more values of its parameters, blocks of trees, and
-dimensions for classes. Points that deal trees out to threads or blocks add up in another order,
-unless they add tree by tree, so a search leaves them out unless it is asked for them.
+dimensions for classes. Points that distribute trees over threads or blocks change the order of
+additions, unless they add tree by tree, so a search leaves them out by default.
 
-Points of the layout "banked" are those of another recipe, `gpu_shared_ranks`, in the parameters of
-the template that it has: rows of a block, and walks together. All others are as `RANKS` says.
+Points of the layout "banked" belong to another recipe, `gpu_shared_ranks`, which has only two
+parameters: rows of a block, and interleaved walks. All their other parameters are those of `RANKS`.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ VARIED = (
     *("layout", "shared", "tree_blocks", "rows_tb", "tree_threads", "rows_thread"),
     *("cache_rows", "cache_trees", "unroll", "class_on"),
 )
-"""Parameters that are varied alone behind Algorithm 1, in this order."""
+"""Parameters that are varied one by one after Algorithm 1, in this order."""
 
 NODE_BYTES = 16
-"""About what a node takes, the values of the largest layout."""
+"""Approximate bytes of a node, those of the largest layout."""
 
 
 @dataclass(frozen=True)
 class GpuSpace:
-    """All schedules of the template for one model and size of batch.
+    """All schedules of the template for one model and batch size.
 
     Attributes:
         start: the schedule without directives.
-        by_depth: the same with trees sorted by depth, for straight lines in any order.
+        by_depth: the same with trees sorted by depth, for unrolled walks in any order.
         default: the schedule that is used without a search.
-        problem: what filters and estimates ask.
-        exact: whether only points that keep the order of additions are in it.
+        problem: counts for filters and estimates.
+        exact: whether it contains only points that keep the order of additions.
     """
 
     start: Schedule
@@ -96,7 +96,7 @@ class GpuSpace:
         return cls(work.start, by_depth, default, problem, exact)
 
     def allows(self, point: GpuPoint) -> bool:
-        """Whether a point may run, and keeps the order of additions if required."""
+        """Return whether a point can run, and keeps the order of additions if required."""
         if point.layout == BANKED:
             alike = point == RANKS._replace(rows_tb=point.rows_tb, factor=point.factor)
             return alike and gpu_rules.fits_ranks(point, self.problem)
@@ -111,7 +111,7 @@ class GpuSpace:
         return fits and (ordered or not self.exact)
 
     def points(self) -> Iterator[GpuPoint]:
-        """Yield every point that the filters let pass, in a fixed order."""
+        """Yield every point that passes the filters, in a fixed order."""
         values = VALUES | ({"shared": (False, "ordered")} if self.exact else {})
         values |= {"class_on": VALUES["class_on"][: None if self.problem.walks > 1 else 1]}
         points = (GpuPoint(*x) for x in product(*values.values()))
@@ -120,8 +120,8 @@ class GpuSpace:
     def schedule(self, point: GpuPoint) -> Schedule:
         """Return the schedule of a point.
 
-        Straight lines are cut where the depth of trees changes; if that is too often and the order
-        is to be kept, all walks are as long as the longest.
+        For unrolled walks the tree loop is split where the depth changes; if that gives too many
+        pieces and the order must be kept, all walks are as long as the longest.
 
         Raises:
             ScheduleError: a directive refuses it; `allows` rules that out.
@@ -138,10 +138,10 @@ class GpuSpace:
             return in_loops.unroll_walk("tree")
 
     def first_points(self) -> list[GpuPoint]:
-        """Return what is tried first, the likely ones first.
+        """Return the points to try first, the most promising ones first.
 
-        These are Algorithm 1's points, which add in order if the order is to be kept. If none of
-        them may run, a row has one thread, and a block has more rows.
+        These are the points of Algorithm 1, with ordered additions if the order must be kept. If
+        none of them can run, a row has one thread, and a block has more rows.
         """
         sizes = (32, 64) if silvanforge.has_small_blocks(self.problem) else (64, 128)
         paper = [self._cache_rows(self._settle(p)) for p in silvanforge.first_phase(self.problem)]
@@ -155,19 +155,19 @@ class GpuSpace:
         return [*first, *sorted(dict.fromkeys(points), key=self.cycles)]
 
     def _settle(self, point: GpuPoint) -> GpuPoint:
-        """Let a point add up as it may: not at all, or in order if that is to be kept."""
+        """Set a point's reduction: none for one thread per row, else ordered if required."""
         if point.is_alone or self.exact:
             point = point._replace(shared=False if point.is_alone else "ordered")
         return silvanforge.fit_chunk(point._replace(tree_chunk=0), self.problem)
 
     def _cache_rows(self, point: GpuPoint) -> GpuPoint:
-        """Leave rows where they are if they do not fit into shared memory."""
+        """Cache rows in shared memory if they fit."""
         cached = point._replace(cache_rows=True)
         fits = silvanforge.count_shared_bytes(cached, self.problem) < self.problem.block_bytes
         return cached._replace(cache_rows=fits)
 
     def vary(self, point: GpuPoint, name: str) -> list[GpuPoint]:
-        """Return the points with all values of one parameter, the likely ones first."""
+        """Return the points with all values of one parameter, the most promising first."""
         points = [point._replace(**{name: value}) for value in VALUES[name]]
         if name == "tree_blocks" and not point.shared:
             points += [p._replace(shared="atomic") for p in points]
@@ -175,12 +175,12 @@ class GpuSpace:
         return sorted(filter(self.allows, settled), key=self.cycles)
 
     def cycles(self, point: GpuPoint) -> float:
-        """Estimate a point, see `silvanforge.estimate_cycles`."""
+        """Estimate the cycles of a point, see `silvanforge.estimate_cycles`."""
         return silvanforge.estimate_cycles(point, self.problem)
 
 
 def _count_straight_lines(sch: Schedule) -> int:
-    """Count the loops of straight lines; 1 if there would be too many, and all are as long."""
+    """Count the loops of unrolled walks; 1 if there would be too many, and all are as long."""
     try:
         return len(sch.split_by_depth("tree").pieces("tree"))
     except ScheduleError:

@@ -1,8 +1,9 @@
-"""Guessed times of operations, for machines where they were not measured.
+"""Guessed durations of operations, for machines on which they were not measured.
 
 takes: name of an operation that `search.cost` counts; gives: nanoseconds.
 
-These are times of a core of about 4 GHz. Calibration starts from them, and finds those that matter.
+These are durations on a core of about 4 GHz. Calibration starts from them, and measures those that
+matter.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 
 FLOAT64 = 1.8
-"""What float64 takes over float32."""
+"""Duration of a float64 operation relative to float32."""
 
 GUESSES = {
     "call": 2000.0,
@@ -82,12 +83,12 @@ GUESSES = {
     "leaf vector": 2.0,
     "leaf vector value": 0.2,
 }
-"""Nanoseconds of operations; the longest beginning of a name serves."""
+"""Nanoseconds of operations, by prefix of the name; the longest matching prefix counts."""
 
 
 @functools.cache
 def guess(name: str) -> float:
-    """Return the nanoseconds of an operation, about."""
+    """Return the approximate nanoseconds of an operation."""
     like = name.replace("float64", "float32")
     known = max((x for x in GUESSES if like.startswith(x)), key=len)
     return GUESSES[known] * (1.0 if like == name else FLOAT64)

@@ -1,9 +1,9 @@
-"""The schedules that are used when none is given, and why.
+"""Chooses the default schedules, and explains the choice.
 
 takes: Forest, Target; gives: Schedules by the smallest batch they serve; sentences.
 
-For a CPU, the schedule of a batch is the point of its space that `cost` expects to be the fastest.
-It serves larger batches too, until another point would be faster by more than `ALIKE`.
+For a CPU, the schedule of a batch is the point of its space with the lowest price in `cost`. It
+serves larger batches too, until another point is cheaper by more than the factor `ALIKE`.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ __all__ = ["default_schedules", "explain", "find_spaces", "hop_schedule", "new_s
 LOG = logging.getLogger(__name__)
 
 BATCHES = (1, 8, 16, 32, 64, 128, 512, 2048)
-"""Sizes of batch for which the cheapest point is chosen."""
+"""Batch sizes for which the cheapest point is chosen."""
 
 ALIKE = 1.05
-"""What the point of smaller batches may cost over the cheapest one and still serve: every further
-point is code of its own to compile."""
+"""Ratio to the cheapest price up to which the previous batch size's point is kept,
+since every further point is more code to compile."""
 
 SHOWN = 3
-"""Points that `explain` compares."""
+"""Number of points that `explain` compares."""
 
 
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
-    """Return good schedules by the smallest batch that each serves.
+    """Return the default schedules, by the smallest batch that each serves.
 
-    Rows are shared out among threads by the schedules that serve batches of 512 rows and more. The
-    others run on one thread, which saves compiling them twice, with threads and without.
+    Schedules for batches of 512 rows and more share rows among threads. The others run on one
+    thread, so that they need not be compiled twice, with threads and without.
     """
     return default_schedules_for(Workload.of(forest, target))
 
@@ -72,7 +72,7 @@ def choose_points(work: Workload) -> set[Point]:
 
 
 def write_points(work: Workload, points: Iterable[Point]) -> list[Schedule]:
-    """Write those points for a model that its spaces have."""
+    """Write the schedules of points, for a model whose spaces contain them."""
     layouts, tiled = fitting_layouts(work), not is_too_large_for_tiles(work)
     written = list[Schedule]()
     for point in points:
@@ -94,7 +94,7 @@ def hop_schedule(forest: Forest, target: Target) -> Schedule:
 
 
 def choose(work: Workload) -> dict[int, Choice]:
-    """Return a choice per size in `BATCHES`, without those that equal the previous one."""
+    """Return a choice per size in `BATCHES`, except those equal to the previous one."""
     chosen, last = dict[int, Choice](), 0
     spaces = [Space(work, work.start, batch, threads=False) for batch in BATCHES]
     for batch, space, prices in zip(BATCHES, spaces, price_spaces(spaces), strict=True):
@@ -112,13 +112,13 @@ def choose(work: Workload) -> dict[int, Choice]:
 
 
 def price_points(work: Workload, batch: int) -> Iterator[tuple[float, Point, Schedule]]:
-    """Yield all points of a batch on one thread with their prices, the cheapest first."""
+    """Yield all points for a batch on one thread with their prices, cheapest first."""
     space = Space(work, work.start, batch, threads=False)
     yield from _list_by_price(space, price_spaces([space])[0])
 
 
 def _list_by_price(space: Space, prices: Array) -> Iterator[tuple[float, Point, Schedule]]:
-    """Yield the points of a space that have a schedule, the cheapest first."""
+    """Yield the points of a space that have a schedule, cheapest first."""
     points = space.candidates()
     for at in np.argsort(prices, kind="stable").tolist():
         sch = space.schedule(points[at])
@@ -127,7 +127,7 @@ def _list_by_price(space: Space, prices: Array) -> Iterator[tuple[float, Point, 
 
 
 def _price_again(point: Point, space: Space, prices: Array) -> float:
-    """Return the price of a point of smaller batches, which may be none of the space."""
+    """Return the price of a smaller batch's point, which may be outside the space."""
     at = number_points(space.key).get(point)
     return price(point, space.facts, space.batch) if at is None else float(prices[at])
 
@@ -146,7 +146,7 @@ def find_spaces(
 
 
 def explain(forest: Forest, target: Target) -> list[str]:
-    """Say what `default_schedules` chooses, what it would cost, and what comes next."""
+    """Return lines that explain the default schedules: their prices, and the next best points."""
     work = Workload.of(forest, target)
     if work.target.on_gpu:
         schedules = choose_gpu_schedules(work).items()
@@ -161,14 +161,14 @@ def explain(forest: Forest, target: Target) -> list[str]:
 
 
 def _describe(work: Workload, batch: int, point: Point) -> str:
-    """Say what a point is and costs, part by part."""
+    """Describe a point, and its price part by part."""
     parts = price_parts(point, work, batch)
     shown = ", ".join(f"{name} {x:.3g}" for name, x in parts.items() if x)
     return f"{sum(parts.values()):8.3g}  {' '.join(_name(point))}: {shown}"
 
 
 def _name(point: Point) -> Iterator[str]:
-    """Say a point in words."""
+    """Yield the words that describe a point."""
     yield point.layout
     if point.tile > 1:
         yield f"in tiles of {point.tile}"

@@ -1,4 +1,4 @@
-"""How often walks hop by hop do each operation.
+"""Counts the operations of walks hop by hop.
 
 takes: points, Workload; gives: operations with their counts.
 """
@@ -23,36 +23,36 @@ from .space import Point
 from .workload import LINE_BYTES, Workload
 
 NODE_THRESHOLDS = {PADDED: 2.0, TRANSPOSED: 1.0, WORD_NODES: 1.0, CODED: 1.0}
-"""How large a node is in thresholds, beside its feature and links, if these are not as large; 3 in
+"""Size of a node in thresholds, beside its feature and links if these are smaller; 3 in
 other layouts."""
 
 FIELD_BYTES = {TRANSPOSED: 4.0, WORD_NODES: 4.0, CODED: 4.0}
 """Bytes of the other fields of a node."""
 
 TILE_THRESHOLDS = {2: 5.0, 4: 3.2, 8: 4.2}
-"""How large a node in a tile of so many is, in thresholds: tiles are not full."""
+"""Size of a tile's node in thresholds, by tile size; tiles are not full."""
 
 END_THRESHOLDS = 3.0
-"""How large complete trees of tiles are for each leaf that they have room for, in thresholds."""
+"""Size of complete trees of tiles, in thresholds per possible leaf."""
 
 LEVELS = {1: 1.0, 2: 1.4, 4: 2.0, 8: 3.0}
-"""Levels of a tree that a tile of so many nodes decides; on the longest path, only whole ones."""
+"""Levels of a tree that a tile of this size decides; on the longest path, only whole levels."""
 
 PEELED_HOPS = 2
-"""Hops without a test for the end of the walk, where hops are peeled."""
+"""Peeled hops, which have no test for the end of the walk."""
 
 MOST_OVERLAPPED = 12
-"""Walks together whose loads from farther caches overlap, about."""
+"""Approximate number of interleaved walks whose loads from farther caches overlap."""
 
 VECTOR_LANES = 64
-"""Walks in the lanes of vectors."""
+"""Walks in vector lanes."""
 
 
 class HopWalks(PointTable):
-    """Points that walk hop by hop."""
+    """Counts the operations of points that walk hop by hop."""
 
     def __init__(self, points: Sequence[Point], batches: Sequence[int]) -> None:
-        """Find what the points have in common."""
+        """Group the points by common properties."""
         super().__init__(points, batches)
         ways = [point.order if point.walks != "gather" else "gather" for point in points]
         is_by_rows = np.array([point.order == "rows" for point in points], bool)
@@ -112,7 +112,7 @@ class HopWalks(PointTable):
         yield from self._count_waits(work, hops, tile)
 
     def _count_waits(self, work: Workload, hops: Array, tile: Array) -> Iterator[Operation]:
-        """Yield the loads from farther caches, of nodes and of rows."""
+        """Yield the loads of nodes and rows from farther caches."""
         sizes = [node_bytes(layout, tile, work) for tile, layout in self.kind.each]
         names = [
             "small trees" if sizes[kind] * work.mean_nodes <= FETCHED_BYTES else name
@@ -139,7 +139,7 @@ class HopWalks(PointTable):
             yield self.name_by(self.tiled_way, "wait row line, ", lines)
 
     def _count_streams(self, work: Workload, size: Array) -> Iterator[Operation]:
-        """Yield the lines of trees that are fetched as a whole, as far as no cache holds them."""
+        """Yield the cache lines of trees that are fetched as a whole and that no cache holds."""
         nodes = work.forest.n_trees * int(np.diff(work.forest.tree_offset).max())
         held = work.machine.cache_bytes[-1] / (work.forest.n_nodes * size)
         lines = nodes * size / LINE_BYTES * np.maximum(0.0, 1 - held)
@@ -147,7 +147,7 @@ class HopWalks(PointTable):
 
 
 def _asks_for_ends(point: Point) -> bool:
-    """Whether walks test before each hop if they have ended. Lanes of vectors do not."""
+    """Return whether walks test before each hop if they have ended; vector lanes do not."""
     return point.hops == "peel" and point.walks != "gather"
 
 
@@ -159,13 +159,13 @@ def _count_hops(work: Workload, hops: str, together: int, levels: float) -> floa
 
 
 def _name_loads(point: Point) -> str:
-    """Return what operations call the loads of nodes."""
+    """Return the name of the operation that loads nodes."""
     name = "vectors" if point.walks == "gather" else "tiles" if point.tile > 1 else "nodes"
     return f"{name} fetched ahead" if point.cache else name
 
 
 def node_bytes(layout: str, tile: int, work: Workload) -> float:
-    """Return the bytes of a layout for each node of the model, about."""
+    """Return the approximate bytes of a layout per node of the model."""
     item, vectors = work.threshold_bytes, work.vectors.nbytes / work.forest.n_nodes
     if tile > 1 and layout == PADDED:
         ends = work.count_ends(tile + 1, int(LEVELS[tile]))

@@ -1,6 +1,6 @@
-"""Which layouts hold a model, on a machine that can walk through them.
+"""Determines which layouts hold a model, on a machine that can walk through them.
 
-takes: Workload; gives: names of layouts, or why one is none of them. What pays says `cost`.
+takes: Workload; gives: names of layouts, or why one does not fit. `cost` decides which one pays.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from ..layouts.protocol import find
 from .workload import Workload
 
 LANES_ABILITY, PERMUTE_ABILITY = "avx512f", "avx512vbmi"
-"""What a CPU must be able to do for lanes, and for permutes."""
+"""CPU features needed for vector lanes, and for byte permutes."""
 
 MAX_SLOTS_PER_NODE = 64
-"""Slots of complete trees for each node: with more, each field of a node, 4 bytes, would lie in a
+"""Most slots of complete trees per node: with more, each field of a node, 4 bytes, would be in a
 cache line of its own."""
 
 WORD_BITS = 32
-"""Bits for the fields of a node beside its threshold, the default side always counted."""
+"""Bits for a node's fields other than the threshold; the default side is always counted."""
 
 NEAR_CACHES, WORD_BYTES = 2, 8
-"""Caches of a core, and bytes of a node that is a word: if they hold all of them, there is no need
-to wait for memory together."""
+"""Number of caches per core, and bytes of a one-word node: if these caches hold all nodes, walks
+need not wait for memory together."""
 
 MAX_TESTS, MAX_CATEGORIES = 60_000, 30_000
-"""Distinct tests, and categories of a feature, up to which codes and bit planes are tried: what the
-layouts hold is known for sure when they are packed."""
+"""Most distinct tests, and categories of a feature, for which codes and bit planes are tried;
+the exact limits of layouts are known only when they pack."""
 
 MAX_TILED_HOPS, MAX_TILED_NODES = 12_000, 2_000_000
-"""Hops through all trees, and nodes, up to which nodes are tiled: tiles take long to build."""
+"""Most hops through all trees, and nodes, for which nodes are tiled: tiles take long to build."""
 
 
 def is_too_large_for_tiles(work: Workload) -> bool:
-    """Whether tiles would take too long to build."""
+    """Return whether tiles would take too long to build."""
     return work.hops > MAX_TILED_HOPS or work.forest.n_nodes > MAX_TILED_NODES
 
 
 def find_obstacle_to_complete(work: Workload) -> str | None:
-    """Say why complete trees would be much larger than those that there are."""
+    """Return why complete trees would be much larger than the model's trees."""
     if work.slots_per_node <= MAX_SLOTS_PER_NODE:
         return None
     return f"{work.slots_per_node:.3g} slots for each node, {MAX_SLOTS_PER_NODE} at most"
 
 
 def find_obstacle_to_words(work: Workload) -> str | None:
-    """Say why a threshold, feature and child do not fit a word of 8 bytes."""
+    """Return why a threshold, feature and child do not fit a word of 8 bytes."""
     forest = work.forest
     if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
         return f"rows are {forest.row_dtype}, a word holds float32"
@@ -70,7 +70,7 @@ def find_obstacle_to_words(work: Workload) -> str | None:
 
 
 def find_obstacle_to_codes(work: Workload) -> str | None:
-    """Say why rank, column and child do not fit a word, or categories are too many."""
+    """Return why rank, column and child do not fit a word, or there are too many categories."""
     thresholds = int(work.forest.cuts_per_column.max(initial=0))
     layout: Any = find(CODED)
     rank, column, link, word = layout.node_bits(work.forest)
@@ -82,7 +82,7 @@ def find_obstacle_to_codes(work: Workload) -> str | None:
 
 
 def find_obstacle_to_permutes(work: Workload) -> str | None:
-    """Say why bytes cannot hold all fields of nodes, or the CPU cannot permute them."""
+    """Return why bytes cannot hold all fields of nodes, or the CPU cannot permute bytes."""
     if not work.target.has(PERMUTE_ABILITY):
         return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
     if work.forest.leaf_const is not None:
@@ -93,7 +93,7 @@ def find_obstacle_to_permutes(work: Workload) -> str | None:
 
 
 def find_obstacle_to_octets(work: Workload) -> str | None:
-    """Say why tiles of bytes cannot hold a model, or the CPU cannot permute them."""
+    """Return why byte tiles cannot hold a model, or the CPU cannot permute bytes."""
     if not work.target.has(PERMUTE_ABILITY):
         return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
     if work.forest.leaf_const is not None:
@@ -104,7 +104,7 @@ def find_obstacle_to_octets(work: Workload) -> str | None:
 
 
 def find_obstacle_to_planes(work: Workload) -> str | None:
-    """Say why bit planes cannot hold a model."""
+    """Return why bit planes cannot hold a model."""
     if work.forest.leaf_const is not None:
         return "linear leaves read the rows themselves"
     if not work.target.has_bit_masks:
@@ -117,7 +117,7 @@ def find_obstacle_to_planes(work: Workload) -> str | None:
 
 
 def find_obstacle_to_pieces(work: Workload) -> str | None:
-    """Say why lines cannot hold a model, or need not, for a cache holds its nodes as words."""
+    """Return why cache lines cannot hold a model, or do not pay, as caches hold one-word nodes."""
     triple = str(dict(work.target.options).get("mtriple", "x86_64"))
     if work.target.has("neon") or not triple.startswith("x86_64"):
         return "only on x86-64 it is known what they take"
@@ -142,7 +142,7 @@ OBSTACLES: dict[str, Callable[[Workload], str | None]] = {
 
 
 def fitting_layouts(work: Workload) -> frozenset[str]:
-    """Return the layouts without tiles that are tried. Memberships are known to codes alone."""
+    """Return the layouts, without tiles, to try; only coded layouts find memberships."""
     return work.ask_once(_find_fitting)
 
 

@@ -1,10 +1,9 @@
-"""How often operations are done at many points of spaces at once.
+"""Counts operations for many points of spaces at once.
 
-takes: points, each with the size of a batch; gives: tables of points; operations with their counts,
-of walks by bit planes, permutes, octets and pieces. Those of walks hop by hop are counted by
-`hop_walks`.
+takes: points, each with a batch size; gives: tables of points; operations with their counts, for
+walks by bit planes, permutes, octets and pieces. `hop_walks` counts those of walks hop by hop.
 
-Spaces have thousands of points, which differ in few ways: what some have in common is found once
+Spaces have thousands of points, which differ in few properties: common properties are found once
 for all models of a kind, so that a model is counted by numpy.
 """
 
@@ -22,38 +21,38 @@ from .space import Point
 from .workload import LINE_BYTES, Workload
 
 LEVELS_OF_CACHE = ("second", "third", "memory")
-"""Where a load is found that the first, second, third cache does not hold."""
+"""Where a load is found that misses the first, second or third cache."""
 
 FETCHED_BYTES = 8192
-"""Bytes of a tree that the CPU fetches as a whole, since trees lie one after the other."""
+"""Bytes of a tree that hardware prefetches as a whole, since trees are adjacent."""
 
 PERMUTED_ROWS, PERMUTED_COLUMNS = 16, 8
-"""Rows that walk together by permutes, present or not, and columns of theirs that one instruction
+"""Rows that permutes walk together, used or not, and columns that one instruction
 looks up."""
 
 OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
 """Trees that a row walks through at once, levels of their tiles, and bytes of a slot, about."""
 
 PIECE_LEVELS, LINE_LEVELS, PIECE_BYTES = 3.75, 3.0, 5.35
-"""Levels of a tree that a step through pieces decides where a walk goes on, which is mostly the
-larger side, and where it may go; bytes of a node, leaves included."""
+"""Levels that a step through pieces decides on the path taken, mostly the
+larger side, and at least; bytes of a node, leaves included."""
 
 OBLIVIOUS_LEAVES = 0.5
-"""What a leaf takes of the time of others where several trees are added before a sum is stored."""
+"""Cost of a leaf, relative to others, where several trees are added before a sum is stored."""
 
 CODED_ROWS = 64
 """Rows that become planes together."""
 
 SLOT_BYTES, SELECTION_BYTES = 4.0, 8.0
-"""Bytes of a slot and of a selection."""
+"""Bytes of a slot, and of a selection."""
 
 
 class Ways(NamedTuple):
-    """What many points have in common.
+    """A property of many points, by its distinct values.
 
     Attributes:
-        each: the different ones.
-        of: int (P,), which of them each point has.
+        each: the distinct values.
+        of: int (P,), index of each point's value.
     """
 
     each: list[Any]
@@ -61,23 +60,23 @@ class Ways(NamedTuple):
 
     @classmethod
     def among(cls, values: Iterable[Hashable]) -> Ways:
-        """Find the different ones of P values, in order."""
+        """Find the distinct values among P values, in order."""
         places: dict[Hashable, int] = {}
         of = [places.setdefault(value, len(places)) for value in values]
         return cls(list(places), np.array(of, np.int64))
 
     def spread(self, values: Iterable[float]) -> Array:
-        """Return float64 (P,), given a number for each of the different ones."""
+        """Return float64 (P,), given a number for each distinct value."""
         return np.array(list(values), np.float64)[self.of]
 
 
 class Operation(NamedTuple):
-    """An operation, which points may call by different names.
+    """An operation, whose name may differ from point to point.
 
     Attributes:
-        names: of the operation.
-        of: int (P,), which of these each point calls it by.
-        counts: float64 (P,), how often a point does it for a row; a number if all do it as often.
+        names: names of the operation.
+        of: int (P,), index of each point's name.
+        counts: float64 (P,), count per row of each point; one number if all are equal.
     """
 
     names: list[str]
@@ -86,17 +85,17 @@ class Operation(NamedTuple):
 
 
 class PointTable:
-    """Points and the sizes of their batches.
+    """Points with their batch sizes.
 
     Attributes:
-        batch: int (P,), rows of a call.
-        blocks: rows of a block; 0 for the whole batch.
-        order: what the innermost loop runs over.
-        alike: one way for all.
+        batch: int (P,), number of rows in a call.
+        blocks: block size, in rows; 0 for the whole batch.
+        order: the kind of the innermost loop.
+        alike: a property that all points share.
     """
 
     def __init__(self, points: Sequence[Point], batches: Sequence[int]) -> None:
-        """Find what the points have in common."""
+        """Find the common properties of points."""
         self.batch = np.array(batches)
         self.blocks = Ways.among(point.block for point in points)
         self.order = Ways.among(point.order for point in points)
@@ -104,21 +103,21 @@ class PointTable:
 
     @property
     def block(self) -> Array:
-        """Int (P,), rows of a block."""
+        """Int (P,), block size in rows."""
         return np.array(self.blocks.each)[self.blocks.of]
 
     def name(self, name: str, counts: Array | float) -> Operation:
-        """Return an operation that all points call by the same name."""
+        """Return an operation with the same name for all points."""
         return self.name_by(self.alike, name, counts)
 
     def name_by(self, ways: Ways, name: str, counts: Array | float) -> Operation:
-        """Return an operation whose name ends with the way of a point."""
+        """Return an operation whose name ends with a property of the point."""
         return Operation([f"{name}{way}" for way in ways.each], ways.of, counts)
 
     def count_leaves(
         self, work: Workload, ways: Ways, share: Array | float = 1.0
     ) -> Iterator[Operation]:
-        """Yield what is done where walks end, by ways that end the names; `share` of it counts."""
+        """Yield the operations at the ends of walks, named by `ways`; `share` of them counts."""
         trees = float(work.forest.n_trees)
         if work.forest.has_vectors:
             yield self.name_by(ways, "leaf vector ", trees * share)
@@ -128,7 +127,7 @@ class PointTable:
 
 
 def count_coding(table: PointTable, work: Workload) -> Iterator[Operation]:
-    """Values of a row that are searched, by the steps of the search; rows alone cost more."""
+    """Yield the searches that code a row, by number of steps; single rows cost more."""
     alone = [" alone" if order == "trees" else "" for order in table.order.each]
     for steps, columns in work.columns_by_steps.items():
         names = [f"code {work.forest.row_dtype} {min(steps, 3)}{way}" for way in alone]
@@ -141,7 +140,7 @@ def count_coding(table: PointTable, work: Workload) -> Iterator[Operation]:
 
 
 def count_planes(table: PointTable, work: Workload) -> Iterator[Operation]:
-    """Blocks cost the same whether they are full or not, but for the leaves of the last words."""
+    """Yield the operations of bit planes; a block costs the same whether it is full or not."""
     rows, plane = np.minimum(table.batch, table.block), table.block / 8
     slots, selections, tests = work.slots, work.selections, work.tests
     asked = tests if work.forest.has_vectors else tests - work.compared_tests
@@ -165,7 +164,7 @@ def count_planes(table: PointTable, work: Workload) -> Iterator[Operation]:
 
 
 def _count_panels(table: PointTable, work: Workload) -> Iterator[Operation]:
-    """64 rows are coded together, whether they are there or not; categories row by row."""
+    """Yield the coding of panels: 64 rows together, present or not; categories row by row."""
     dtype, counts = work.forest.row_dtype, Counter[str]()
     by_permutes = dtype == "float32" and work.target.has("avx512f")
     counts["unit"] += work.units
@@ -180,7 +179,7 @@ def _count_panels(table: PointTable, work: Workload) -> Iterator[Operation]:
 
 
 def count_permutes(table: PointTable, work: Workload) -> Iterator[Operation]:
-    """Rows of a group cost the same whether they are there or not."""
+    """Yield the operations of permutes; a group costs the same whether it is full or not."""
     waste = -(-table.batch // PERMUTED_ROWS) * PERMUTED_ROWS / table.batch
     hops = work.hops * waste
     yield table.name(f"walk {PERMUTED}", hops)
@@ -194,7 +193,7 @@ def count_permutes(table: PointTable, work: Workload) -> Iterator[Operation]:
 
 
 def count_octets(table: PointTable, work: Workload) -> Iterator[Operation]:
-    """Trees are completed as deep as the deepest; two octets of each class wait at each tier."""
+    """Yield the operations of octets; trees are completed to the depth of the deepest."""
     tiers = -(-max(1, work.deepest) // OCTET_LEVELS)
     classes = work.forest.round_size
     octets = classes * -(-work.forest.n_trees // (OCTET * classes))
@@ -210,7 +209,7 @@ def count_octets(table: PointTable, work: Workload) -> Iterator[Operation]:
 
 
 def count_pieces(table: PointTable, work: Workload) -> Iterator[Operation]:
-    """Walks end one by one; those of other trees go on, and wait for memory together."""
+    """Yield the operations of pieces; walks end one by one, while others go on."""
     steps = work.count_hops(1, PIECE_LEVELS)
     yield table.name(f"walk {PIECES}", steps)
     held = 64 if work.target.has("avx512f") else 32 if work.target.has("avx2") else 0

@@ -1,9 +1,9 @@
-"""What was measured, kept line by line.
+"""Records of measurements, kept line by line.
 
 takes: records; gives: a file of JSON lines, and the fastest known schedules of a model.
 
-A line is written at once and flushed, so that a process that is killed leaves whole lines, and at
-most one part of a line at the end, which is cut off when the file is opened again.
+A line is written and flushed at once, so that a killed process leaves whole lines, and at most one
+partial line at the end, which is cut off when the file is opened again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..target import REAL_GPUS, Target, cpu_name
 
 FORMAT = 2
 NAMELESS = "a GPU"
-"""The GPU of records that do not name theirs; it is not known where they hold."""
+"""GPU name in records without one; such records hold for no known GPU."""
 
 FACTS = ("model", "target", "cpu", "versions")
-"""What must be the same for a schedule to be taken over."""
+"""Context fields that must match for a schedule to be reused."""
 
 CONDITIONS = ("n_jobs", "rows")
-"""What must be the same as well for two times to be compared."""
+"""Context fields that must match, in addition, for two times to be compared."""
 
 
 RESULTS = ("seconds", "median", "rounds", "spent", "problem")
-"""Fields of a trial in a line, beside the context, the size of batch and the schedule."""
+"""Result fields of a line, beside the context, batch size and schedule."""
 
 _KINDS: dict[str, Any] = dict.fromkeys(("batch", "rounds"), int)
 _KINDS |= {"seconds": float | int | None, "median": float | int | None, "spent": float | int}
@@ -44,17 +44,17 @@ _KINDS |= {"problem": str | None}
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One schedule for one size of batch, measured or refused.
+    """The result for one schedule and batch size: a time or a refusal.
 
     Attributes:
         context: `FACTS` and `CONDITIONS`, see `describe_context`.
-        batch: rows of a call.
-        schedule: what was measured.
-        seconds: of a call, the best round; None if there is a problem.
-        median: the same, of the median round.
+        batch: number of rows in a call.
+        schedule: the schedule measured.
+        seconds: seconds of a call in the best round; None if there is a problem.
+        median: seconds of a call in the median round.
         rounds: rounds measured; few if the schedule was hopeless.
-        spent: seconds that it took to find this out.
-        problem: why there is no time: refused, wrong, crashed, or too slow; None if there is one.
+        spent: seconds that the trial took.
+        problem: why there is no time: refused, wrong, crashed, or too slow; else None.
     """
 
     context: dict[str, Any]
@@ -79,10 +79,10 @@ class TrialRecord:
 
     @classmethod
     def from_line(cls, line: str) -> TrialRecord:
-        """Read what `to_line` gives.
+        """Parse the output of `to_line`.
 
         Raises:
-            ValueError, KeyError, TypeError, ScheduleError: it is something else.
+            ValueError, KeyError, TypeError, ScheduleError: the line has another form.
         """
         data = json.loads(line)
         if data["format"] != FORMAT:
@@ -100,14 +100,14 @@ class TrialRecord:
 def describe_context(
     forest: Forest, target: Target, n_jobs: int | None = None, rows: str = "", machine: str = ""
 ) -> dict[str, Any]:
-    """Return what decides whether a record is of use.
+    """Return the facts that decide whether a record can be reused.
 
     Args:
         forest: the model.
-        target: what it is compiled for.
-        n_jobs: threads of a call.
+        target: the compilation target.
+        n_jobs: number of threads of a call.
         rows: a name or digest of the rows that were predicted.
-        machine: the processor, that of this machine by default; or the GPU, "" for any.
+        machine: name of the processor, by default this machine's; or of the GPU, "" for any.
     """
     package = sys.modules[__name__.partition(".")[0]]
     versions = {"tvm_forest": package.__version__, "tvm": metadata.version("apache-tvm")}
@@ -119,10 +119,10 @@ def describe_context(
 
 @dataclass
 class Journal:
-    """The records of one tuning, with those that a file had before.
+    """The records of one tuning, including those already in its file.
 
     Attributes:
-        context: what new records are about.
+        context: context of new records.
         path: where lines are appended; None to keep them in memory only.
         records: those of the same context, in order.
     """
@@ -138,7 +138,7 @@ class Journal:
             self.records += [r for r in read_records(self.path) if r.context == self.context]
 
     def find(self, batch: int, schedule: Schedule) -> TrialRecord | None:
-        """Return the record of a schedule, or None."""
+        """Return the record of a schedule and batch size, or None."""
         same = (r for r in self.records if r.batch == batch and r.schedule == schedule)
         return next(same, None)
 
@@ -161,18 +161,18 @@ class Journal:
             raise InputError(f"tune: argument 'records': {error}") from None
 
     def best(self, batch: int) -> TrialRecord | None:
-        """Return the fastest record of a size of batch; None if none has a time."""
+        """Return the fastest record for a batch size; None if none has a time."""
         return find_fastest(r for r in self.records if r.batch == batch)
 
 
 def find_fastest(records: Iterable[TrialRecord]) -> TrialRecord | None:
-    """Return the record with the shortest time, the earlier of equals."""
+    """Return the record with the shortest time, the earliest of equal ones."""
     timed = (record for record in records if record.seconds is not None)
     return min(timed, key=lambda record: record.time, default=None)
 
 
 def read_records(path: str | os.PathLike[str]) -> list[TrialRecord]:
-    """Return the records of a file; half a line at its end is left out.
+    """Return the records of a file; a partial last line is ignored.
 
     Raises:
         InputError: no such file, or a line that is no record.
@@ -205,8 +205,8 @@ def load_schedules(
 ) -> dict[int, Schedule]:
     """Return the fastest known schedules of a model, by the smallest batch that each serves.
 
-    Of several tunings, with other rows or numbers of threads, the latest counts. Where no GPU is at
-    hand, records must be of a single one.
+    Of several tunings, with other rows or numbers of threads, the latest counts. Without a GPU
+    here, all records must be of one GPU.
 
     Raises:
         InputError: no such file, or no record of this model, target, machine and version with a
@@ -238,11 +238,11 @@ def _find_only_gpu(recorded: list[str]) -> str:
 
 
 def serve_from_one_row(schedules: dict[int, Schedule]) -> dict[int, Schedule]:
-    """Return schedules in the order of batches; the first serves smaller batches too."""
+    """Return schedules by batch size; the first also serves smaller batches."""
     return {batch if i else 1: schedules[batch] for i, batch in enumerate(sorted(schedules))}
 
 
 def _shorten(value: Any) -> str:
-    """Print a fact; of a digest its beginning."""
+    """Return a fact as text; digests are shortened."""
     text = value if isinstance(value, str) else json.dumps(value)
     return text[:12] if len(text) == 64 and text.isalnum() else text

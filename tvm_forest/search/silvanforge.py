@@ -1,6 +1,6 @@
 """SilvanForge's space of GPU schedules: nine parameters, hard filters, Algorithm 1's first points.
 
-takes: size of a problem; gives: points of the paper's space, why one cannot run, what it may cost.
+takes: size of a problem; gives: the paper's points, why one cannot run, its estimated cost.
 
 Prasad and others, SOSP 2024: Table 5 and Algorithm 1. The schedule of a point is
 `recipes.gpu_template(schedule, **point._asdict())`. Nothing here needs a GPU.
@@ -19,7 +19,7 @@ from .gpu_facts import ASSUMED, GpuFacts
 
 
 class GpuPoint(NamedTuple):
-    """Arguments of `recipes.gpu_template`, see there."""
+    """Arguments of `recipes.gpu_template`, documented there."""
 
     rows_tb: int
     rows_thread: int
@@ -36,7 +36,7 @@ class GpuPoint(NamedTuple):
 
     @property
     def is_alone(self) -> bool:
-        """Whether one thread walks all trees of its rows."""
+        """Return whether one thread walks all trees of its rows."""
         return self.tree_threads == 1 and self.tree_blocks == 1
 
 
@@ -56,20 +56,21 @@ TABLE_5: dict[str, tuple[Any, ...]] = {
 
 
 class GpuProblem(NamedTuple):
-    """Counts of model and batch that the filters use.
+    """Counts of model and batch for the filters.
 
     Attributes:
-        batch: rows of a call.
-        features: columns of a row.
+        batch: number of rows in a call.
+        features: number of columns in a row.
         rounds: trees of each class.
-        classes: outputs.
-        walks: trees that add to every output once: as many as outputs, or 1 for vectors.
+        classes: number of outputs.
+        walks: number of trees in a round: as many as outputs, or 1 for leaf vectors.
         tree_bytes: size of the largest tree in memory.
-        number_bytes: size of a value of a row, and of a sum.
-        hops: from the root of a tree to its deepest leaf.
-        lines: loops into which straight lines cut the trees, each with a copy of its own trees.
-        gpu: that the code is for.
-        block_bytes: shared memory of a block, which must have less.
+        number_bytes: bytes of a value of a row, and of a sum.
+        hops: number of hops to the deepest leaf.
+        lines: number of loops into which unrolled walks split the trees, each with trees of its
+            own.
+        gpu: facts about the GPU.
+        block_bytes: limit of a block's shared memory, exclusive.
     """
 
     batch: int
@@ -86,13 +87,13 @@ class GpuProblem(NamedTuple):
 
 
 MIN_BLOCK_THREADS, MAX_GRID_BLOCKS = 32, 2**31 - 1
-"""Threads of a block, at least, and blocks of a grid on the paper's GPUs."""
+"""Least threads of a block, and most blocks of a grid, on the paper's GPUs."""
 
 RESERVED_BYTES = 1024
-"""Of shared memory, which each block takes besides."""
+"""Shared memory that each block takes in addition, in bytes."""
 
 MAX_BLOCK_CLASSES = 64
-"""Threads of a block along "block.z"."""
+"""Most threads of a block along "block.z"."""
 
 
 def paper_points() -> Iterator[GpuPoint]:
@@ -107,7 +108,7 @@ def count_threads(point: GpuPoint, problem: GpuProblem) -> int:
 
 
 def find_obstacle(point: GpuPoint, problem: GpuProblem) -> str | None:
-    """Say why a point cannot run, before anything is compiled; None if it may."""
+    """Return why a point cannot run, before anything is compiled; None if it may."""
     rows, threads = point.rows_tb, count_threads(point, problem)
     shared, blocks = count_shared_bytes(point, problem), -(-problem.batch // rows)
     trees = -(-problem.rounds // point.tree_blocks)
@@ -142,12 +143,12 @@ def count_shared_bytes(point: GpuPoint, problem: GpuProblem) -> int:
 
 
 def count_block_classes(point: GpuPoint, problem: GpuProblem) -> int:
-    """Count the classes of which a block adds up sums."""
+    """Count the classes whose sums a block adds."""
     return 1 if point.class_on.startswith("grid") else problem.classes
 
 
 def count_terms(point: GpuPoint, problem: GpuProblem) -> int:
-    """Count the trees that are added one after the other at a time, of one row and class."""
+    """Count the trees whose terms are kept at a time, for one row and class."""
     return min(problem.rounds, point.tree_chunk or problem.rounds)
 
 
@@ -156,7 +157,7 @@ def _keeps_terms_near(point: GpuPoint) -> bool:
 
 
 def fit_chunk(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
-    """Return a point that adds in order with chunks of trees whose terms fit beside the rows."""
+    """Return a point that adds in order, with chunks of trees whose terms fit beside the rows."""
     if not _keeps_terms_near(point):
         return point
     whole, one = (point._replace(tree_chunk=x) for x in (0, point.tree_threads))
@@ -176,53 +177,52 @@ HOP_CYCLES, ISSUE_CYCLES = 300.0, 3.8
 a warp while others wait."""
 
 INTERLEAVED = 0.72
-"""`factor` walks that advance together take `factor ** (1 - INTERLEAVED)` times as long as one."""
+"""`factor` interleaved walks take `factor ** (1 - INTERLEAVED)` times as long as one."""
 
 MOST_TOGETHER = 10
-"""Walks of a thread that advance together, at most."""
+"""Most interleaved walks of a thread."""
 
 REGISTERS, THREAD_REGISTERS, WALK_REGISTERS = 65_536, 24, 4
-"""Of a multiprocessor, of a thread, and more for each walk that advances with others."""
+"""Registers of a multiprocessor, of a thread, and further ones for each interleaved walk."""
 
 NODE_LINE_CYCLES, ROW_LINE_CYCLES, LINE_BYTES = 0.33, 0.49, 128
-"""Cycles of a hop of a warp for each line of the cache that the nodes of its lanes lie in, and for
-each that their rows lie in, where these are not near."""
+"""Cycles of a warp's hop for each cache line of its lanes' nodes, and for
+each of their rows, unless cached; bytes of a line."""
 
 LINES_PER_DOUBLING = 0.64
-"""Lines that twice as many rows touch of a tree, averaged over the levels of a tree of depth 8."""
+"""Additional lines of a tree touched by twice as many rows, averaged over a depth of 8."""
 
 FAR_CYCLES, NEAR_ROW_BYTES = 4.3, 512
-"""Times as long takes a hop that reads a row that is not near, and wider than that."""
+"""Factor of a hop's duration if its row is not cached, and is wider than so many bytes."""
 
 TURN_CYCLES, COPY_ISSUE_CYCLES = 75.0, 7.2
-"""Cycles of a turn, in which each thread of a block copies a value; more for each warp."""
+"""Cycles of a turn in which each thread of a block copies a value; and further ones per warp."""
 
 ADD_CYCLES, ADD_ISSUE_CYCLES = 0.5, 0.8
-"""Cycles of an addition that waits for the one before, its load done ahead; and those in which a
+"""Cycles of a dependent addition whose load is done ahead; and those in which a
 multiprocessor keeps a term of 32 rows and adds it."""
 
 MEET_CYCLES, LAUNCH_CYCLES = 400.0, 7300.0
-"""Cycles in which all threads of a block meet, and of a further kernel."""
+"""Cycles of a barrier for all threads of a block, and of launching a further kernel."""
 
 CYCLE_BYTES, SECTOR_BYTES, CACHE_BYTES = 2800.0, 32, 40e6
-"""Bytes that memory gives in a cycle, that it reads at least, and that are cached of it."""
+"""Memory bandwidth in bytes per cycle, least bytes of a read, and size of the cache."""
 
 OVERLAP = 0.81
-"""Of the time of walks and of that of memory, the shorter one, that passes during the other."""
+"""Share of the shorter of compute and memory time that overlaps the longer."""
 
 DISTINCT = 0.5
-"""Of the sectors of a row that its walks read, those that no walk has read before."""
+"""Share of the sectors read by a row's walks that no other walk has read before."""
 
 
 def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
-    """Estimate the cycles of a call, to try the likely points first.
+    """Estimate the cycles of a call, so that promising points are tried first.
 
-    The constants are those with which the kernels of five models on an H200 come out best
-    (docs/gpu.md). As many blocks run at once as warps and shared memory allow, and others follow. A
-    block lasts as long as a thread waits for its walks, or as long as the hops of all warps take to
-    be issued; ahead of that its threads copy rows, a value each a turn, and behind it threads of
-    rows add in order what the others have found. Memory gives rows, or the sectors that walks read
-    of them, and partial sums.
+    The constants were fitted to the kernels of five models on an H200 (docs/gpu.md). As many blocks
+    run at once as warps and shared memory allow, and others follow. A block takes as long as a
+    thread waits for its walks, or as long as issuing the hops of all warps takes; before that its
+    threads copy rows, one value each per turn, and afterwards threads of rows add the results in
+    order. Memory supplies rows, or the sectors of them that walks read, and partial sums.
     """
     gpu, on_grid = problem.gpu, point.class_on.startswith("grid")
     threads = count_threads(point, problem)
@@ -262,7 +262,7 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
 
 
 def walk_together(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
-    """Return a point whose threads walk their trees in the fewest groups and single walks."""
+    """Return a point that interleaves a thread's trees with the fewest groups and single walks."""
     trees, parts = count_terms(point, problem), point.tree_threads * point.tree_blocks
     walks = (max(1, trees // parts), -(-trees // parts))
 
@@ -273,9 +273,9 @@ def walk_together(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
 
 
 def count_lines(point: GpuPoint) -> float:
-    """Estimate the lines of the cache in which the nodes lie that the lanes of a warp read.
+    """Estimate the cache lines of the nodes that a warp's lanes read.
 
-    Lanes next to each other walk rows through one tree, unless their sums are shuffled.
+    Neighbouring lanes walk rows through one tree, unless their sums are shuffled.
     """
     rows = _count_rows_of_warp(point)
     return 32 / rows * (1 + LINES_PER_DOUBLING * log2(rows))
@@ -286,7 +286,7 @@ def _count_rows_of_warp(point: GpuPoint) -> int:
 
 
 def _estimate_row_bytes(point: GpuPoint, problem: GpuProblem, blocks: int) -> float:
-    """Estimate what memory gives of a row, while so many blocks run."""
+    """Estimate the bytes read from memory per row, while so many blocks run."""
     row_bytes = problem.features * problem.number_bytes
     if point.cache_rows:
         return row_bytes
@@ -296,7 +296,7 @@ def _estimate_row_bytes(point: GpuPoint, problem: GpuProblem, blocks: int) -> fl
 
 
 def _estimate_ordered_adds(point: GpuPoint, problem: GpuProblem, blocks: float) -> float:
-    """Estimate the cycles of `blocks` of a multiprocessor that add in order."""
+    """Estimate the cycles in which `blocks` of a multiprocessor add in order."""
     if point.shared != "ordered":
         return 0.0
     if point.tree_blocks > 1:
@@ -309,7 +309,7 @@ def _estimate_ordered_adds(point: GpuPoint, problem: GpuProblem, blocks: float) 
 
 
 def has_small_blocks(problem: GpuProblem) -> bool:
-    """Whether Algorithm 1 tries few rows in a block, with many threads each."""
+    """Return whether Algorithm 1 tries blocks of few rows, with many threads each."""
     return problem.batch < 2048 or problem.features > 128
 
 

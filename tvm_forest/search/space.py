@@ -1,6 +1,6 @@
-"""What a CPU search may choose: a template of schedules with named parameters.
+"""The search space for CPUs: a template of schedules with named parameters.
 
-takes: Workload, size of batch; gives: points, and the Schedule of each.
+takes: Workload, batch size; gives: points, and the Schedule of each.
 
     Point(tile=1, layout="packed", block=64, order="rows", walks=8, hops="peel")
 
@@ -9,9 +9,9 @@ takes: Workload, size of batch; gives: points, and the Schedule of each.
       for tree in (0, 100, 1)
         for b1 in (0, 64, 1)           # interleave 8; peel 2
 
-The space is the product of what the constants here name, less what a layout cannot hold and what
-directives refuse; `docs/tuning.md` has the reasons. The default schedule is the point that `cost`
-expects to be the fastest.
+The space is the product of the values of the constants here, except those that a layout cannot hold
+or directives refuse; `docs/tuning.md` has the reasons. The default schedule is the point with the
+lowest price in `cost`.
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .workload import Workload
 
 TILES = (1, 4, 8)
-"""Nodes of a tile."""
+"""Tile sizes, in nodes."""
 
 ONE_ROW_LAYOUT = TRANSPOSED
-"""What is tried for single rows only."""
+"""Layout that is tried for single rows only."""
 
 VECTORS = SIMDIZED | SIMDIZED_TREES
-"""Layouts whose trees are walked by vectors only, and how `simdize` calls it."""
+"""Layouts that are walked only by vectors, with their argument of `simdize`."""
 
 BLOCKS = (16, 64, 256, 2048)
-"""Rows of a block of walks. The largest ones serve trees that lie in the third-level cache."""
+"""Block sizes, in rows; the largest suits trees in the third-level cache."""
 
 SMALL_BLOCK_BATCH, LEAST_BLOCK = 256, 64
-"""Rows of a batch from which smaller blocks than of so many rows are left out."""
+"""Batch size from which smaller blocks than the second number are left out."""
 
 WALKS: dict[str, tuple[int | str, ...]] = {"trees": (2, 4, 8, 10, 16), "rows": (4, 8, 16, "gather")}
-"""Walks that advance together: of as many trees or rows, or of rows in the lanes of vectors."""
+"""Numbers of interleaved trees or rows; "gather" means rows in vector lanes."""
 
 LANES = 64
-"""Rows in the lanes of vectors."""
+"""Rows in vector lanes."""
 
 SHARED_BATCH = 512
-"""Rows of a batch from which rows are shared out among cores."""
+"""Smallest batch whose rows are shared among cores."""
 
 FETCHED = (WORD_NODES, CODED)
-"""Layouts whose trees may be fetched ahead, if they are larger than the first-level cache."""
+"""Layouts whose trees can be prefetched, if they exceed the first-level cache."""
 
 
 class Point(NamedTuple):
-    """A place in the space.
+    """A point of the search space.
 
     Attributes:
-        tile: nodes of a tile; 1 for none.
+        tile: number of nodes of a tile; 1 for none.
         layout: argument of `represent_as`.
-        block: rows of a block; 0 for the whole batch.
-        order: what the innermost loop runs over, "trees" or "rows".
-        walks: walks that advance together, or "gather", "permute", "bits", "octets" or
-            "pieces" for vectors.
-        hops: "loop" or "peel". Straight lines are left to `unroll_walk`: a loop is as fast and
-            takes a third of the time to compile, since its code holds one hop and not all of them.
-        cache: "stream" if the next tree is fetched as a whole, else "".
-        parallel: whether blocks of rows, or rows, run on all cores.
+        block: number of rows of a block; 0 for the whole batch.
+        order: kind of the innermost loop, "trees" or "rows".
+        walks: number of interleaved walks, or "gather", "permute", "bits", "octets" or "pieces" for
+            vector walks.
+        hops: "loop" or "peel". Unrolled walks are not in the space: a loop is as fast and takes a
+            third of the time to compile, since its code has one hop and not all of them.
+        cache: "stream" if the next tree is prefetched as a whole, else "".
+        parallel: whether blocks of rows, or rows, are shared among all cores.
     """
 
     tile: int
@@ -84,14 +84,14 @@ class Point(NamedTuple):
 
 
 class SpaceKey(NamedTuple):
-    """What decides which points there are; models that are alike have it in common.
+    """The facts that decide which points exist; similar models have equal keys.
 
     Attributes:
-        layouts: that hold the model, sorted.
-        batch: rows of a call.
+        layouts: sorted names of the layouts that hold the model.
+        batch: number of rows in a call.
         large: whether tiles would take too long to build.
-        small_trees: whether there is no need to fetch trees ahead.
-        shared: whether blocks run on all cores.
+        small_trees: whether prefetching trees is useless.
+        shared: whether blocks are shared among all cores.
     """
 
     layouts: tuple[str, ...]
@@ -101,14 +101,14 @@ class SpaceKey(NamedTuple):
     shared: bool
 
     def kinds(self) -> Iterator[tuple[int, str]]:
-        """Yield tiles and layouts that hold the model."""
+        """Yield (tile size, layout) pairs that hold the model."""
         for layout in self.layouts:
             if layout != ONE_ROW_LAYOUT or self.batch == 1:
                 for tile in (1,) if self.large or layout not in TILED else TILES:
                     yield tile, layout
 
     def blocks(self, layout: str) -> Iterator[tuple[int, str]]:
-        """Yield rows of a block, and what walks together; a single row has no blocks."""
+        """Yield (block size, order of the innermost loop) pairs; a single row has no blocks."""
         if layout in SIMDIZED:
             sizes = sorted(LANE_COUNTS[SIMDIZED[layout]]) if self.batch > 1 else []
             yield from ((x, "rows") for x in sizes if x <= max(self.batch, sizes[0]))
@@ -122,7 +122,7 @@ class SpaceKey(NamedTuple):
             yield 0, "rows"
 
     def modes(self, tile: int, layout: str, block: int) -> Iterator[tuple[str, str]]:
-        """Yield how hops are counted, and whether trees are fetched ahead."""
+        """Yield the values of `hops` and `cache`."""
         hops = ["loop"] if layout in VECTORS else ["loop", "peel"]
         fetched = block and layout in FETCHED and not self.small_trees
         yield from ((x, cache) for x in hops for cache in (["", "stream"] if fetched else [""]))
@@ -130,7 +130,7 @@ class SpaceKey(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def list_points(key: SpaceKey) -> tuple[Point, ...]:
-    """List the points of spaces that are alike, in a fixed order."""
+    """List the points of all spaces with this key, in a fixed order."""
     return tuple(
         Point(tile, layout, block, order, walks, hops, cache, key.shared)
         for tile, layout in key.kinds()
@@ -143,20 +143,20 @@ def list_points(key: SpaceKey) -> tuple[Point, ...]:
 
 @functools.lru_cache(maxsize=64)
 def number_points(key: SpaceKey) -> dict[Point, int]:
-    """Return where each of these points is in the list."""
+    """Return the index of each of these points."""
     return {point: at for at, point in enumerate(list_points(key))}
 
 
 @dataclass(frozen=True)
 class Space:
-    """All schedules of the template for one model, machine and size of batch.
+    """All schedules of the template for one model, machine and batch size.
 
     Every one of them keeps the order of additions.
 
     Attributes:
-        facts: what is known of model and machine.
+        facts: the model and machine, with their counts.
         default: the schedule that is used without a search, parallel only if `threads`.
-        batch: rows of a call.
+        batch: number of rows in a call.
         threads: whether a call may use several cores.
     """
 
@@ -172,7 +172,7 @@ class Space:
 
     @property
     def hops(self) -> int:
-        """Hops of the rows of a call through all trees, at least one each."""
+        """Number of hops of all rows of a call through all trees, at least one each."""
         return self.batch * max(1, self.facts.hops)
 
     def points(self) -> dict[Point, Schedule]:
@@ -182,7 +182,7 @@ class Space:
 
     @cached_property
     def key(self) -> SpaceKey:
-        """What decides about the candidates."""
+        """The key of the space."""
         layouts = tuple(sorted(fitting_layouts(self.facts)))
         return SpaceKey(
             layouts,
@@ -193,7 +193,7 @@ class Space:
         )
 
     def candidates(self) -> tuple[Point, ...]:
-        """Return all points, and those that directives refuse, in a fixed order."""
+        """Return all points, including those that directives refuse, in a fixed order."""
         return list_points(self.key)
 
     def schedule(self, point: Point) -> Schedule | None:
@@ -214,7 +214,7 @@ class Space:
 
 
 class ProblemSize(NamedTuple):
-    """What schedules are written for; models that are alike have it in common.
+    """The size of a problem for which schedules are written; similar models share it.
 
     Attributes:
         trees, outputs, vectors, depths: see `Schedule`.
@@ -238,7 +238,7 @@ class ProblemSize(NamedTuple):
     maxsize=32
 )  # of a few models; that of a large one holds the depths of its trees
 def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
-    """Write the schedule of a point.
+    """Build the schedule of a point.
 
     Raises:
         ScheduleError: a directive refuses it.
@@ -267,23 +267,23 @@ def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
 
 
 def inner_loops(sch: Schedule) -> tuple[str, ...]:
-    """Name the loops over trees, and over classes if these have walks of their own."""
+    """Return the names of the loops over trees, and over classes if a walk serves only one."""
     return ("class", "tree") if sch.round_size > 1 else ("tree",)
 
 
 def make_lanes(sch: Schedule) -> Schedule:
-    """Make the rows of a block lanes of vectors."""
+    """Make the rows of a block vector lanes."""
     if "b1" not in sch.names() or (sch["b1"].count or 0) <= LANES:
         return sch.simdize(sch.leaves()[0].name)
     return sch.tile("b1", "b10", "b11", LANES).simdize("b11")
 
 
 def peel(sch: Schedule, shallowest: int, index: str) -> Schedule:
-    """Peel up to two hops that no walk ends in; with a leaf at a root one that is checked.
+    """Peel up to two hops that no walk ends in; if a root is a leaf, one that is checked.
 
     Args:
         sch: a schedule.
-        shallowest: hops to the nearest leaf; through tiles, a hop is a tile.
+        shallowest: hops to the nearest leaf; with tiles, a hop is a tile.
         index: the leaf loop.
     """
     hops = min(1, shallowest) if sch.rewrites else min(2, shallowest)
@@ -291,12 +291,12 @@ def peel(sch: Schedule, shallowest: int, index: str) -> Schedule:
 
 
 class Choice(NamedTuple):
-    """What serves some batches.
+    """The choice for some batch sizes.
 
     Attributes:
-        point: where it is in the space; blocks are not parallel.
+        point: its point in the space, with serial blocks.
         schedule: the schedule of the point, for one thread.
-        shared: whether it serves batches that are shared out among threads.
+        shared: whether it serves batches whose rows are shared among threads.
     """
 
     point: Point
@@ -304,7 +304,7 @@ class Choice(NamedTuple):
     shared: bool
 
     def write(self, work: Workload) -> Schedule:
-        """Return the schedule, with parallel rows if there are cores to share them."""
+        """Return the schedule, with parallel rows if there are several cores."""
         outer = self.schedule.nest.children[0]
         if self.shared and work.target.cores > 1 and outer.kind == "batch":
             return write_schedule(ProblemSize.of(work), self.point._replace(parallel=True))

@@ -1,10 +1,10 @@
-"""How a space is searched: guided by prices, exhaustively, by a beam; on a GPU by Algorithm 1.
+"""Search strategies: guided by prices, exhaustive, beam search; on a GPU Algorithm 1.
 
 takes: Space, `measure`; gives: the schedules to measure, one after the other.
 
-A strategy returns nothing: `measure` keeps what it is asked for, returns seconds, infinity for what
-cannot be built, and raises `StopSearch` when time is up. A strategy never measures by itself, so
-tests give it a clock of their own.
+A strategy returns nothing: it calls `measure`, which records the schedule, returns its seconds
+(infinity if it cannot be built), and raises `StopSearch` when time is up. A strategy has no clock,
+so tests can use a fake one.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from .space import Space
 T = TypeVar("T")
 
 Measure = Callable[[Schedule], float]
-"""Returns seconds of a call; infinity if the schedule cannot be built."""
+"""Returns the seconds of a call; infinity if the schedule cannot be built."""
 
 
 class StopSearch(Exception):
-    """Time or trials are used up."""
+    """Raised when time or trials are used up."""
 
 
 Strategy = Callable[[Any, Measure, random.Random], None]
-"""Takes a space; measures its schedules until none is left, or `measure` raises StopSearch."""
+"""Takes a space; measures schedules until none is left, or `measure` raises StopSearch."""
 
 POINTS_PER_TRIAL, LEAST_TRIALS = 20, 2
-"""Most trials of the guided search: one for so many points, or this many."""
+"""Limits of the guided search: one trial per so many points, and the least number of trials."""
 
 LEAST_TRIALS_TO_END = 5
-"""Trials before the guided search may end because nothing faster is expected."""
+"""Trials before the guided search may stop because it expects nothing faster."""
 
 CURIOSITY = 3.0
-"""How many spreads a point may be better than expected when the next one is chosen."""
+"""Number of standard deviations below the expected time by which the next point is chosen."""
 
 
 def search_guided(space: Space, measure: Measure, rng: random.Random) -> None:
-    """Measure the default schedule, then what prices and the times so far expect to be fastest.
+    """Measure the default schedule, then always the point expected to be fastest.
 
-    The counterpart for CPUs of SilvanForge's Algorithm 1 (Prasad and others, SOSP 2024), which
-    measures a few schedules of its space as well. Nothing is drawn, so the seed changes nothing.
+    The counterpart for CPUs of SilvanForge's Algorithm 1 (Prasad and others, SOSP 2024), which also
+    measures only a few schedules of its space. Nothing is random, so the seed has no effect.
     """
     points = space.points()
     schedules, names = list(points.values()), list(points)
@@ -73,7 +73,7 @@ def search_guided(space: Space, measure: Measure, rng: random.Random) -> None:
 
 
 def search_exhaustively(space: Any, measure: Measure, rng: random.Random) -> None:
-    """Measure every point, in an order drawn by the seed, so that a part of it is a fair sample."""
+    """Measure every point in random order, so that an interrupted search is a fair sample."""
     measure(space.default)
     points = list(space.points())
     rng.shuffle(points)
@@ -82,13 +82,13 @@ def search_exhaustively(space: Any, measure: Measure, rng: random.Random) -> Non
 
 
 BEAM_WIDTH, BEAM_SAMPLES, BEAM_DEPTH = 3, 8, 8
-"""Schedules that are kept, neighbours drawn for each of them, and directives that are added."""
+"""Schedules kept, neighbours drawn for each of them, and directives added."""
 
 
 def search_beam(space: Space, measure: Measure, rng: random.Random) -> None:
-    """Add one directive at a time to the fastest few schedules, as long as that helps.
+    """Beam search: add one directive at a time to the fastest few schedules while that helps.
 
-    Neighbours are the `choices` of all directives for CPUs, also those that the template lacks.
+    Neighbours come from the `choices` of all CPU directives, also those outside the template.
     """
     best = select_fastest([space.default, space.start], measure, BEAM_WIDTH)
     for _ in range(BEAM_DEPTH):
@@ -101,7 +101,7 @@ def search_beam(space: Space, measure: Measure, rng: random.Random) -> None:
 
 
 def neighbours(sch: Schedule) -> Iterator[Schedule]:
-    """Yield what one more directive may make of a schedule that keeps its order of additions."""
+    """Yield the schedules one directive away that keep the order of additions."""
     for name in sorted(DIRECTIVES):
         for arguments in DIRECTIVES[name].choices(sch):
             try:
@@ -113,14 +113,14 @@ def neighbours(sch: Schedule) -> Iterator[Schedule]:
 
 
 def select_fastest(points: Sequence[T], measure: Callable[[T], float], count: int) -> list[T]:
-    """Measure points in turn, and return the fastest; the earlier of equals comes first."""
+    """Measure points in turn; return the fastest, the earlier of equal ones first."""
     times = {i: measure(point) for i, point in enumerate(points)}
     order = sorted(times, key=times.__getitem__)
     return [points[i] for i in order[:count] if times[i] < math.inf] or [*points[:1]]
 
 
 def search_by_algorithm_1(space: GpuSpace, measure: Measure, rng: random.Random) -> None:
-    """Take the fastest of Algorithm 1, then change one parameter at a time, as long as that helps.
+    """Start from the fastest point of Algorithm 1; vary one parameter at a time while it helps.
 
     The default schedule is measured first, so the result is no slower.
     """
@@ -137,13 +137,13 @@ def run_algorithm_1(
     measure: Callable[[GpuPoint], float],
     allows: Callable[[GpuPoint], bool],
 ) -> GpuPoint | None:
-    """Return the fastest of the first points and of the 3 best of them with shared reduction.
+    """Return the fastest of the first points and of the best 3 of them with shared reduction.
 
     SilvanForge's Algorithm 1 (Prasad and others, SOSP 2024).
 
     Args:
         first: the points of its first phase, see `silvanforge.first_phase`.
-        measure: seconds of a point; called once for each.
+        measure: returns the seconds of a point; called once for each.
         allows: leaves out points that cannot run, see `silvanforge.find_obstacle`.
 
     Returns:
@@ -169,5 +169,5 @@ GPU_STRATEGIES: dict[str, Strategy] = {
 
 
 def strategies_of(target: Target) -> dict[str, Strategy]:
-    """Return what searches the space of a target, by name."""
+    """Return the search strategies for a target, by name."""
     return GPU_STRATEGIES if target.on_gpu else STRATEGIES

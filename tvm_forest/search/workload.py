@@ -1,9 +1,8 @@
-"""A forest and the machine that is to evaluate it, with the counts that decide about schedules.
+"""A forest and its target machine, with the counts on which schedules depend.
 
 takes: Forest, Target; gives: Workload.
 
-Spaces and the cost model ask a Workload. A count is made when it is first
-asked for, and once.
+Spaces and the cost model read counts from a Workload, which computes each one once, on first use.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from ..values import dataclass
 from .machines import Machine, machine_of
 
 MAX_SMALL_TREE_NODES = 4096
-"""Nodes of a tree, on average, that stay in the first-level cache while a block of rows walks."""
+"""Most nodes of an average tree that stays in the first-level cache while a block walks."""
 
 LINE_BYTES, LINES_AHEAD = 64, 4
-"""Bytes of a line of the cache, and lines of a row that the CPU fetches by itself."""
+"""Bytes of a cache line, and lines of a row that hardware prefetches."""
 
 
 def new_schedule(forest: Forest) -> Schedule:
@@ -49,12 +48,12 @@ def _start_of(forest: Forest) -> Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """What spaces and the cost model know of a model and a machine.
+    """A model and a machine, with counts for spaces and the cost model.
 
     Attributes:
         forest: the model in canonical form.
-        target: what code is made for.
-        own_machine: whose times serve; by default those that `machine_of` finds for the target.
+        target: the compilation target.
+        own_machine: machine whose durations are used; by default that of `machine_of`.
     """
 
     forest: Forest
@@ -73,30 +72,30 @@ class Workload:
 
     @cached_property
     def machine(self) -> Machine:
-        """The machine whose times serve."""
+        """The machine whose durations are used."""
         return self.own_machine or machine_of(self.target)
 
     @cached_property
     def known(self) -> dict[Hashable, Any]:
-        """Answers that `ask_once` keeps, by question."""
+        """Cached results of `ask_once`."""
         return {}
 
     def ask_once(self, answer: Callable[..., Any], *question: Hashable) -> Any:
-        """Return `answer(self, *question)`, or what it was before."""
+        """Return `answer(self, *question)`, computed once."""
         key = (answer, *question)
         if key not in self.known:
             self.known[key] = answer(self, *question)
         return self.known[key]
 
     def unfit(self, layout: str) -> str | None:
-        """Say of a layout, by name, why it cannot hold the forest; None if it can."""
+        """Return why a layout cannot hold the forest; None if it can."""
         return self.ask_once(_find_unfit, layout)
 
     # -- trees
 
     @cached_property
     def hops(self) -> int:
-        """Hops of a row through all trees, at most."""
+        """Most hops of a row through all trees."""
         return int(self.forest.depths.sum())
 
     @cached_property
@@ -116,7 +115,7 @@ class Workload:
 
     @property
     def mean_nodes(self) -> int:
-        """Nodes of a tree, on average."""
+        """Average number of nodes of a tree."""
         return self.forest.n_nodes // self.forest.n_trees
 
     @property
@@ -131,24 +130,24 @@ class Workload:
 
     @cached_property
     def slots_per_node(self) -> float:
-        """Slots of complete trees for each node."""
+        """Number of slots of complete trees per node."""
         return float(np.sum(2.0 ** (self.forest.depths + 1.0) - 1.0)) / self.forest.n_nodes
 
     @property
     def leaves(self) -> int:
-        """Leaves of all trees."""
+        """Number of leaves of all trees."""
         return len(self.leaf_depths)
 
     @cached_property
     def vectors(self) -> Array:
-        """The distinct vectors of all leaves; none if leaves hold numbers."""
+        """The distinct leaf vectors; none if leaves hold numbers."""
         return self.forest.leaf_table.values if self.forest.has_vectors else np.zeros((0, 1))
 
     def count_ends(self, ways: int, levels: float) -> float:
-        """Return the leaves of complete trees of tiles.
+        """Return the number of leaves of complete trees of tiles.
 
         Args:
-            ways: children of a tile.
+            ways: number of children of a tile.
             levels: levels of a tree that a tile decides.
         """
         return float((float(ways) ** np.ceil(self.forest.depths / levels)).sum())
@@ -157,20 +156,20 @@ class Workload:
 
     @cached_property
     def _leaf_share(self) -> Array:
-        """Float64 (leaves,), the share of rows that end at each: as many at any leaf of a tree."""
+        """Float64 (leaves,), share of rows that end at each leaf, assumed equal within a tree."""
         forest = self.forest
         return 1 / self.forest.leaf_counts[forest.node_tree[forest.is_leaf]]
 
     @cached_property
     def _reach(self) -> tuple[Array, Array]:
-        """Nodes on each level, int64 (D,), and the share of rows that each of them meets."""
+        """Number of nodes per level, int64 (D,), and the share of rows that reaches each node."""
         nodes = np.bincount(self.forest.hop_depth)
         ends = np.bincount(self.leaf_depths, self._leaf_share, len(nodes))
         return nodes, ends[::-1].cumsum()[::-1] / nodes
 
     @cached_property
     def _ended(self) -> Array:
-        """Float64 (T, D), the share of rows that are at a leaf of a tree after so many hops."""
+        """Float64 (T, D), share of rows that are at a leaf of a tree after so many hops."""
         forest, levels = self.forest, int(self.forest.depths.max(initial=0)) + 1
         place = forest.node_tree[forest.is_leaf] * levels + self.leaf_depths
         shares = np.bincount(place, self._leaf_share, forest.n_trees * levels)
@@ -180,7 +179,7 @@ class Workload:
         """Return the hops of a row through all trees, if walks test whether they have ended.
 
         Args:
-            together: walks that end together, with the last of them.
+            together: number of walks that run until the last of them ends.
             levels: levels of a tree that a hop decides.
         """
         going = self.ask_once(Workload._count_going, together)
@@ -188,27 +187,27 @@ class Workload:
         return float(going[ends[ends < len(going)]].sum())  # a sum of fractions may reach the bound
 
     def _count_going(self, together: int) -> Array:
-        """Return float64 (D,), in how many trees some of the walks go on after so many hops."""
+        """Return float64 (D,), the number of trees in which a walk goes on after so many hops."""
         return (1 - self._ended**together).sum(axis=0)
 
     def count_unasked_hops(self, levels: float) -> float:
-        """Return the hops of a row, if walks go on to the depth of each tree.
+        """Return the hops of a row, if walks go to the full depth of each tree.
 
-        There are more beside a deeper tree, but a walk at its leaf waits for no load.
+        Interleaved with a deeper tree there are more, but a walk at its leaf waits for no load.
         """
         return float(np.ceil(self.forest.depths / levels).sum())
 
     def count_far_nodes(self, capacity: int, rows: Any, node_bytes: Any, near: Any) -> Array:
-        """Return the nodes that a row meets which a cache does not hold.
+        """Return how many of the nodes that a row visits miss a cache.
 
-        Blocks of rows go through one tree after the other. What a block meets first of a tree was
-        met last by the block before it; what it meets again it has met a moment ago.
+        Blocks of rows go through one tree after the other. A node's first visit by a block misses
+        if much was visited since the block before; further visits follow soon after.
 
         Args:
             capacity: bytes of the cache.
             rows: rows of a block; like the next two, a number or an array of K.
             node_bytes: bytes of a node.
-            near: bytes of the rows of a block, which the cache holds as well.
+            near: bytes of the block's rows, which are cached too.
 
         Returns:
             float64, a number or an array of K.
@@ -220,11 +219,11 @@ class Workload:
     def count_far_ends(
         self, capacity: int, rows: Any, node_bytes: Any, near: Any, ends: Any
     ) -> Array:
-        """Return how many ends of walks a cache does not hold, as for `count_far_nodes`.
+        """Return how many ends of walks miss a cache, as `count_far_nodes` does for nodes.
 
         Args:
             capacity, rows, node_bytes, near: see there.
-            ends: entries of the tables where walks end, for all leaves.
+            ends: number of table entries where walks end, for all leaves.
         """
         entries, share = np.asarray(ends)[..., None], np.array([self.forest.n_trees / self.leaves])
         size = self.forest.n_nodes * np.asarray(node_bytes)[..., None]
@@ -234,26 +233,26 @@ class Workload:
 
     @cached_property
     def picks_from_registers(self) -> bool:
-        """Whether registers hold a row, out of which one instruction picks the values of a tile."""
+        """Return whether registers hold a row, so that one instruction picks a tile's values."""
         has, floats = self.target.has, self.forest.row_dtype == "float32"
         most = 32 if has("avx512f") else 8 if has("avx2") else 0
         return floats and self.forest.n_features <= most
 
     @cached_property
     def columns_by_steps(self) -> dict[int, int]:
-        """Searches that code a row, by their steps."""
+        """Number of searches that code a row, by their steps."""
         steps = np.concatenate([np.full(1, 0), self._search_steps])
         return {k: int(n) for k, n in enumerate(np.bincount(steps)) if k and n}
 
     @property
     def cut_bytes(self) -> int:
-        """Bytes of the cuts that searches read: those of one step of each, at least."""
+        """Bytes of the cuts that searches read: at least one step of each."""
         item = np.dtype(self.forest.row_dtype).itemsize
         return 16 * item * sum(steps * n for steps, n in self.columns_by_steps.items())
 
     @cached_property
     def _compared(self) -> tuple[Array, Array]:
-        """Int (C,) each: the features that are compared with cuts, and with how many."""
+        """Features that are compared with cuts, and their number of cuts, int (C,) each."""
         keys, cuts = self.forest.distinct_tests.keys, self.forest.cuts_per_column
         compared = self.forest.searches - len(self.forest.set_counts)
         return keys[:compared] // 2, cuts[:compared]
@@ -265,7 +264,7 @@ class Workload:
 
     @cached_property
     def wide_hops(self) -> int:
-        """Levels of all trees that have more inner nodes than a register has bytes."""
+        """Number of levels, over all trees, with more inner nodes than a register has bytes."""
         return int((self.forest.level_sizes > REGISTER).sum())
 
     @cached_property
@@ -274,12 +273,12 @@ class Workload:
         return self.forest.n_features * np.dtype(self.forest.row_dtype).itemsize
 
     def count_lines(self, loads: Any) -> Any:
-        """Return how many lines of the cache so many loads touch in a row, but for the first ones.
+        """Return how many cache lines of a row so many loads touch, except the first ones.
 
-        Those are fetched with the end of the row before.
+        Those are prefetched with the end of the row before.
 
         Args:
-            loads: a number or an array, which decides what is returned.
+            loads: a number or an array; the result has the same form.
         """
         lines = self.row_bytes / LINE_BYTES
         if lines <= LINES_AHEAD:
@@ -293,37 +292,37 @@ class Workload:
 
     @cached_property
     def membership_columns(self) -> int:
-        """Columns of memberships in sets of categories."""
+        """Number of membership columns."""
         return sum(question.sets for question in self.forest.set_counts)
 
     @property
     def most_categories(self) -> int:
-        """Most categories that the tests of one feature name."""
+        """Most categories in the tests of one feature."""
         return max((question.categories for question in self.forest.set_counts), default=0)
 
     # -- bit planes
 
     @cached_property
     def units(self) -> int:
-        """Units of features that are turned into columns, see `layouts.row_codes.panels`."""
+        """Number of units of features that are transposed, see `layouts.row_codes.panels`."""
         return int(np.count_nonzero(np.bincount(self._compared[0] // UNIT_FEATURES)))
 
     @cached_property
     def compared_tests(self) -> int:
-        """Tests of the columns that are compared with each of their cuts."""
+        """Number of tests in the columns that are compared with each of their cuts."""
         cuts = self._compared[1]
         return int(cuts[_count_steps(cuts) == 1].sum())
 
     @cached_property
     def searched_columns(self) -> dict[tuple[int, int], int]:
-        """Columns that are searched, by steps and levels of their searches."""
+        """Number of searched columns, by steps and levels of their searches."""
         cuts = self._compared[1]
         kinds = zip(_count_steps(cuts).tolist(), count_levels(cuts).tolist(), strict=True)
         return dict(Counter(kind for kind in kinds if kind[0] > 1))
 
     @cached_property
     def tests(self) -> int:
-        """Distinct tests."""
+        """Number of distinct tests."""
         return int(self.forest.cuts_per_column.sum())
 
     @cached_property
@@ -332,7 +331,7 @@ class Workload:
 
     @cached_property
     def slots(self) -> int:
-        """Slots of the trees that bit planes take as complete ones, or level by level."""
+        """Number of slots of trees that bit planes store as complete or oblivious trees."""
         depths = self.forest.depths[~self._is_listed & ~self._has_levels].astype(np.int64)
         return int((1 << depths).sum() + self.forest.depths[self._has_levels].sum())
 
@@ -342,22 +341,22 @@ class Workload:
 
     @property
     def all_oblivious(self) -> bool:
-        """Whether bit planes select nothing: the tests of levels are the bits of leaves."""
+        """Whether all trees are oblivious, so that bit planes need no selections."""
         return bool(self._has_levels.all())
 
     @cached_property
     def selections(self) -> int:
-        """Selections of the other trees."""
+        """Number of selections of the other trees."""
         return count_selections(self.forest, self._is_listed)
 
     @cached_property
     def leaf_table(self) -> int:
-        """Entries of the tables that permutes look leaves up in; 0 if registers hold none."""
+        """Entries of the leaf tables that permutes use; 0 if registers cannot hold them."""
         return self._fit_table() if self.forest.leaf_value.dtype == np.float32 else 0
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """How bit planes look leaves up: in tables of so many entries in registers, or "far"."""
+        """How bit planes look up leaves: the number of table entries in registers, or "far"."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")
@@ -378,13 +377,13 @@ def _find_unfit(work: Workload, layout: str) -> str | None:
 def _count_far(
     capacity: int, rows: Any, near: Any, nodes: Array, share: Array, size: Array, trees: int
 ) -> Array:
-    """Return how many nodes a row meets that a cache does not hold, see `count_far_nodes`.
+    """Return how many nodes that a row visits miss a cache, see `count_far_nodes`.
 
     Args:
         capacity, rows, near: see there.
-        nodes, share, size: of each level, on the last axis: its nodes in all trees, the share of
-            rows that each of them meets, bytes of all.
-        trees: of the forest.
+        nodes, share, size: for each level, on the last axis: number of nodes in all trees, share of
+            rows that reaches each, bytes of all nodes.
+        trees: number of trees.
     """
     rows, near = (np.asarray(x)[..., None] for x in (rows, near))
     left = np.maximum(capacity - near, capacity / 4)
@@ -395,5 +394,5 @@ def _count_far(
 
 
 def _count_steps(cuts: Array) -> Array:
-    """Return in how many steps columns with so many cuts are searched, 16 of these at a time."""
+    """Return the search steps of columns with so many cuts, 16 cuts per step."""
     return 1 + (cuts >= 16).astype(int) + (cuts >= 256)

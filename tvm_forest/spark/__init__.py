@@ -36,7 +36,7 @@ WHERE = "spark.predict"
 
 @dataclass(frozen=True)
 class PartitionScore:
-    """What `mapInArrow` calls for each partition.
+    """The function that `mapInArrow` calls for each partition.
 
     Attributes:
         model: the name of the file that holds the model.
@@ -71,7 +71,7 @@ def predict(
     *,
     n_jobs: int | None = None,
 ) -> Any:
-    """Return a DataFrame of Spark with columns of predictions after its own.
+    """Return a Spark DataFrame with prediction columns appended.
 
     Nothing runs before the result is asked for, but columns and their types are checked at once.
     The model is compiled here. Each executor gets it as a file, and each of its Python workers
@@ -115,7 +115,7 @@ def predict(
 
 
 def _to_signed(columns: dict[str, Array]) -> dict[str, Array]:
-    """Return columns that Spark has types for."""
+    """Return columns in dtypes that Spark supports."""
     return {k: x.astype(np.int64) if x.dtype.kind == "u" else x for k, x in columns.items()}
 
 

@@ -1,1 +1,1 @@
-"""IRModule + Target -> library: what differs from device to device."""
+"""Compiles an IRModule for a Target: the differences between devices."""

@@ -1,4 +1,4 @@
-"""The ways onto a GPU, by kind of target.
+"""The GPU backends, by kind of target.
 
 takes: Target; gives: Backend. What a saved predictor needs; no TVM.
 """
@@ -18,7 +18,7 @@ from ..gpu_runtime.opencl import OpenCLDriver
 from ..target import Target
 
 DEFAULT_GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
-"""For these code is made where no GPU is named and none can be asked: the newest of CDNA 2, 3 and 4
+"""GPUs for which code is made if none is named or present: the newest of CDNA 2, 3 and 4
 and of RDNA 2, 3 and 4, which the driver tells apart by name."""
 
 DRIVERS: dict[str, Any] = {"cuda": CudaDriver, "rocm": HipDriver, "opencl": OpenCLDriver}
@@ -29,14 +29,14 @@ def open_driver(kind: str, device: int) -> Driver:
     """Return the driver of a GPU, which all predictors share.
 
     Raises:
-        DeviceError: there is none.
+        DeviceError: there is no such GPU.
     """
     opened: Driver = DRIVERS[kind](device)
     return opened
 
 
 def find_backend(target: Target) -> Backend:
-    """Return the way onto the GPU that a target names."""
+    """Return the backend for a target's GPU."""
     device = dict(target.options).get("device", 0)
     ways: dict[str, Any] = {"cuda": cuda_compiler.compile_cuda, "rocm": _refuse_to_translate}
     return Backend(lambda: open_driver(target.kind, device), ways.get(target.kind, _keep_text))

@@ -1,4 +1,4 @@
-"""Code for models that are to come, in one file for a class of processors.
+"""Bundles: files with code for future models, for a class of processors.
 
 takes: what a cache holds for models that were drawn; gives: a file, and what such files hold.
 
@@ -30,19 +30,19 @@ from ..target import Target, parse_target
 LOG = logging.getLogger(__name__)
 
 VARIABLE = "TVM_FOREST_KERNELS"
-"""Names the files, as PATH names folders."""
+"""Environment variable with the bundle files, separated as in PATH."""
 
 MANIFEST = "tvm_forest_kernels.json"
 
 FAULTS = (OSError, ForestError, LookupError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
-"""What reading a file may raise that is none of ours, or is damaged."""
+"""Exceptions of reading a file that is damaged, or not a bundle."""
 
 
 class Bundle(CodeCache):
-    """The entries of a file, to which none are added.
+    """The read-only entries of a bundle file.
 
     Attributes:
-        target: what the code was compiled for.
+        target: target of the code.
     """
 
     def __init__(self, file: Path, members: zipfile.ZipFile, target: Target) -> None:
@@ -60,16 +60,16 @@ class Bundle(CodeCache):
         return found
 
     def write(self, key: str, entry: Archive, *, warns: bool = True) -> None:
-        """Keep nothing."""
+        """Do nothing: bundles are read-only."""
 
 
 def name_kind(target: Target, outputs: str, kind: str) -> str:
-    """Return the key in a bundle of a function's kind, see `laying_out/kinds.py`."""
+    """Return the key in a bundle for a function's kind, see `laying_out/kinds.py`."""
     return digest("kind", digest_sources(), json.dumps(target.to_dict()), outputs, kind)
 
 
 def write_bundle(file: Path, target: Target, entries: Iterable[tuple[str, Archive]]) -> None:
-    """Write what `find_bundles` reads, which appears when it is complete, and others may not write.
+    """Write a bundle atomically, with permissions that let only the user modify it.
 
     Raises:
         InputError: the file cannot be written.
@@ -85,7 +85,7 @@ def write_bundle(file: Path, target: Target, entries: Iterable[tuple[str, Archiv
 
 
 def find_bundles(target: Target) -> list[Bundle]:
-    """Return those that the environment names whose code is for a target.
+    """Return the bundles named in the environment whose code fits a target.
 
     Code for the CPU at hand may be for a class of processors; its instructions are looked at when
     it is loaded.
@@ -98,7 +98,7 @@ def find_bundles(target: Target) -> list[Bundle]:
 
 @functools.lru_cache(maxsize=8)
 def _open_all(files: str) -> list[Bundle]:
-    """Open files; warn of those that cannot be used, and how to mend that."""
+    """Open files; warn of those that cannot be used, with a remedy."""
     bundles = list[Bundle]()
     for name in filter(None, files.split(os.pathsep)):
         try:

@@ -1,4 +1,4 @@
-"""Load words by their place in bytes, where kernels count so.
+"""Loads words by byte offset, in kernels that count in bytes.
 
 takes: kernels; gives: the same with fewer instructions.
 
@@ -24,7 +24,7 @@ from ..tir_gen.ir import find_stores
 
 LOAD_AT = "tvmf_at"
 WORD = 4
-"""Bytes of the elements that are loaded so."""
+"""Bytes of the words that are loaded by offset."""
 
 LOAD = """\
 template <class T>
@@ -32,17 +32,17 @@ static __device__ __forceinline__ T tvmf_at(const T* p, long long first, int byt
   return *(const T*)((const char*)p + (first * (long long)sizeof(T) + bytes));
 }
 """
-"""What the text has to define."""
+"""Name of the load function that kernel text must define."""
 
 
 def load_by_bytes(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return kernels whose loads of words take places in bytes as they are."""
+    """Return kernels that load words directly by byte offset."""
     kernels = {var: _change_kernel(func) for var, func in mod.functions.items()}
     return tvm.IRModule(kernels)
 
 
 def _change_kernel(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Take all cells for multiples at first, then take out those that cannot be."""
+    """Assume all cells hold multiples of 4, then drop those that may not."""
     cells = {x for x in buffers_of(func.body, "local") if x.dtype == "int32"}
     stores = find_stores(func.body)
     while True:
@@ -66,7 +66,7 @@ def _change_kernel(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_multiple(x: Any, cells: set[Any]) -> bool:
-    """Whether a whole number is a multiple of 4, if what cells hold is."""
+    """Return whether an integer is a multiple of 4, if the given cells are."""
     if isinstance(x, tirx.IntImm):
         return int(x) % WORD == 0
     if isinstance(x, (tirx.Add, tirx.Sub)):
@@ -79,7 +79,10 @@ def _is_multiple(x: Any, cells: set[Any]) -> bool:
 
 
 def _split_index(x: Any, cells: set[Any]) -> tuple[Any, Any]:
-    """Return an index without the term that is a number of bytes by 4, and this number, or None."""
+    """Split an index into the rest and a term "bytes // 4".
+
+    The bytes are None without such a term.
+    """
     if isinstance(x, (tirx.Add, tirx.Sub)):
         rest, place = _split_index(x.a, cells)
         if place is not None:

@@ -25,18 +25,18 @@ from .other_machines import complete_options
 WHERE = "build: argument 'target'"
 
 OPTIONS = ("mcpu", "num-cores", "opt-level", "vector-width")
-"""What users may say beside the kind. Others change results (`cl-opt`), or are found wrong by LLVM
+"""Target options that users may set. Others change results (`cl-opt`), or LLVM finds errors in them
 only while it compiles."""
 
 ELSEWHERE = ("mtriple", "mattr", "mabi")
-"""What they may say as well where the first of these names another machine."""
+"""Options that are also allowed if the first of these names another machine."""
 
 TUNING = (
     *("allow-", "branch", "ermsb", "false-deps-", "fast", "fsrm", "idiv", "lea-", "macrofusion"),
     "no-bypass-",
     *("pad-short-", "prefer-", "sbb-dep-", "slow-", "tuning-", "use-", "vzeroupper"),
 )
-"""Prefixes of LLVM's features for what is fast on a CPU, and not what it can do."""
+"""Prefixes of LLVM features that are tuning hints, not abilities."""
 
 ASKED_FOR = tuple(
     "aes amx- cldemote clflushopt clwb clzero crc32 enqcmd fsgsbase fxsr hreset invpcid kl movdir "
@@ -47,7 +47,7 @@ ASKED_FOR = tuple(
 ours do not: keys, random numbers, flushes of caches and the like."""
 
 OPT_LEVEL = 2
-"""What LLVM does beyond takes it a tenth longer, and makes no code of ours faster."""
+"""LLVM's optimisation level; higher ones take a tenth longer, and make no code of ours faster."""
 
 NO_SLP = "-vectorize-slp:bool=0"
 """Interleaved walks look alike, and LLVM's SLP vectoriser packs them into vectors whose lanes it
@@ -114,7 +114,7 @@ def _check_options(spec: dict[str, Any], known: tuple[str, ...]) -> None:
 
 
 def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
-    """Refuse a CPU that LLVM does not know, or whose instructions the one at hand lacks."""
+    """Refuse a CPU that LLVM does not know, or whose instructions this machine lacks."""
     codegen = tvm.target.codegen
     known = codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm"}))
     if cpu not in known:
@@ -134,26 +134,25 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
 
 
 def abilities(target: tvm.target.Target) -> frozenset[str]:
-    """Name what a target can do, and what it is fast at, in LLVM's words."""
+    """Return the abilities and tuning hints of a target, by LLVM's names."""
     return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
 
 
 def instructions(target: tvm.target.Target) -> set[str]:
-    """Name the instructions and modes of a target that our code may use."""
+    """Return the instruction sets and modes of a target that our code may use."""
     return {x for x in abilities(target) if not x.startswith((*TUNING, *ASKED_FOR))}
 
 
 def instructions_here() -> set[str]:
-    """Name the instructions and modes of the CPU at hand that our code may use."""
+    """Return the instruction sets and modes of this CPU that our code may use."""
     named = instructions(tvm.target.Target({"kind": "llvm", **_name_cpu_here()}))
     return named | {name for name, is_there in _find_features().items() if is_there}
 
 
 def _name_cpu_here() -> dict[str, Any]:
-    """Return options for the CPU at hand: its name, less what others of that name have.
+    """Return options for this CPU: its name, without features that it lacks.
 
-    A virtual machine may tell the number of a model, by which LLVM names it, and hide some of its
-    instructions.
+    A virtual machine may report a CPU model but hide some of its instructions.
     """
     options: dict[str, Any] = {"mcpu": tvm.target.codegen.llvm_get_system_cpu()}
     named = instructions(tvm.target.Target({"kind": "llvm", **options}))
@@ -163,27 +162,27 @@ def _name_cpu_here() -> dict[str, Any]:
 
 @functools.cache
 def _find_features() -> dict[str, bool]:
-    """Return features that LLVM looks for in the CPU at hand, and whether they are there."""
+    """Return the features that LLVM detects on this CPU."""
     find = tvm.get_global_func(HOST_FEATURES)
     return {str(name): bool(is_there) for name, is_there in find().items()}
 
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
-    """Turn lowered functions into machine code, with what leads their loops to the pool."""
+    """Compile lowered functions to machine code, with the launcher for the thread pool."""
     setter = make_launcher_setter().with_attr("target", target)
     return compile_alone(tvm.IRModule({**mod.functions, SET_LAUNCHER: setter}), target)
 
 
 def compile_alone(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
-    """Turn lowered functions into machine code, such as for machines where no pool is."""
+    """Compile lowered functions to machine code without the thread pool, for other machines."""
     return tvm.compile(mod, target=target, tir_pipeline=PIPELINE)
 
 
 def compile_threads(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
-    """Turn kernels into machine code that runs blocks and threads of a GPU one after the other.
+    """Compile kernels to CPU code that runs blocks and threads one after the other.
 
-    For tests of schedules where there is no GPU: what is run are the kernels, with their barriers
-    and their shared memory, so that a race or a barrier in the wrong place gives wrong results.
+    For tests of schedules without a GPU: the kernels run with their barriers and shared memory, so
+    races and misplaced barriers give wrong results.
 
     Raises:
         BuildError: a barrier is not reached by all threads of a block.

@@ -1,4 +1,4 @@
-"""GPUs of NVIDIA: kernels as CUDA text, compiled by NVRTC or nvcc.
+"""NVIDIA GPUs: kernels as CUDA source, compiled by NVRTC or nvcc.
 
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
@@ -39,7 +39,7 @@ from .kernel_text import (
 
 KIND = "cuda"
 ROWS = "rows"
-"""Users allocate them, and what kernels write, and may pass parts of arrays that begin anywhere."""
+"""Arrays that users allocate; they may start at any address."""
 
 PRELUDE = """\
 #ifdef __CUDACC_RTC__
@@ -60,7 +60,7 @@ typedef unsigned long long uint64_t;
 #define uchar unsigned char
 #define ushort unsigned short
 """.format(numbers="\n".join(f"#define {name} {x}" for name, x in names.CUDA_NUMBERS.items()))
-"""What TVM's text needs, without headers that come with a toolkit only."""
+"""Definitions that TVM's CUDA text needs, without toolkit headers."""
 
 ATOMIC_ADD = """\
 static __device__ {c} {name}({c}* p, {c} v) {{ return atomicAdd(p, v); }}
@@ -80,7 +80,7 @@ FLOATS = {"float32": {"c": "float"}, "float64": {"c": "double"}}
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
-    """Write the kernels of lowered functions; compile them if it is known for what.
+    """Write the kernels of lowered functions; compile them if the architecture is known.
 
     Raises:
         BuildError: TVM or the compiler refuses them.
@@ -117,7 +117,7 @@ def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:
-    """Write a constant of 64 bits by its bits: TVM prints nine digits of it."""
+    """Print a 64-bit constant by its bits, since TVM prints only nine digits."""
     if str(x.ty.dtype) != "float64" or float(x.value).is_integer():
         return x
     bits = int(np.float64(x.value).view(np.int64))
@@ -125,7 +125,7 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
 
 
 def _split_unaligned(access: Any) -> Any:
-    """Let a vector of elements be read or written one by one, unless it is surely aligned.
+    """Split a vector access into single elements, unless it is provably aligned.
 
     A GPU refuses to move 16 bytes from or to a place that is not a multiple of 16. TVM writes one
     access for a `Ramp`, wherever it begins, and one for each element for any other indices.
@@ -148,7 +148,7 @@ def _split_unaligned(access: Any) -> Any:
 
 @contextmanager
 def _source_only() -> Iterator[None]:
-    """Keep TVM from compiling the text where there is a GPU: it would use fast math."""
+    """Prevent TVM from compiling the text itself, which would use fast math."""
     name = names.FORCE_FALLBACK
     before = os.environ.get(name)
     os.environ[name] = "1"

@@ -1,7 +1,7 @@
-"""Machine code that processes share, kept by what it is made of.
+"""Caches machine code by its content, for all processes.
 
-takes: a text that says all of a lowered module, and a library that was compiled of it; gives: the
-library again, in this process or another one.
+takes: a text that identifies a lowered module, and the compiled library; gives: the library again,
+in this process or another one.
 
 A lowered module holds no arrays of the model, so models of one shape share their code.
 """
@@ -24,12 +24,12 @@ LOG = logging.getLogger(__name__)
 
 
 class CodeKeeper(NamedTuple):
-    """The machine code for a target in the cache.
+    """The cache of machine code for a target.
 
     Attributes:
         cache: the user's folder.
-        target: what code is made for.
-        machine: all that decides what becomes of a lowered module, beside this package.
+        target: target of the code.
+        machine: text of all facts, besides this package, on which compilation depends.
     """
 
     cache: CodeCache
@@ -47,12 +47,12 @@ class CodeKeeper(NamedTuple):
         return None if cache is None else cls(cache, target, machine_code.describe(target))
 
     def find(self, text: str) -> tuple[str, Library | None]:
-        """Return the key of fully described code, and its library if the cache has it."""
+        """Return the key of code identified by a text, and its library if it is cached."""
         key = digest("code", digest_sources(), self.machine, text)
         return key, load_kept(self.cache, key, self.target)
 
     def keep(self, key: str, library: Library) -> Library:
-        """Store a library; return it as it comes back, so that LLVM makes its code once."""
+        """Store a library; return the copy loaded from the cache, so LLVM translates it once."""
         try:
             code = to_machine_code(library, self.target)
         except BuildError as error:  # no room for temporary files; the library itself needs none

@@ -1,4 +1,4 @@
-"""What targets do alike with kernels before and after TVM writes them."""
+"""Kernel transformations before and after TVM prints them, shared by targets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ BYTES = {
     **dict.fromkeys(("int", "uint", "float", "int32_t", "uint32_t"), 4),
     **dict.fromkeys(("double", "int64_t", "uint64_t"), 8),
 }
-"""What an element takes, by its type in the text."""
+"""Bytes of an element, by its type in the text."""
 
 _FENCE = int(tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", 0.0).args[0])
-"""Number of LLVM's intrinsic."""
+"""Number of LLVM's intrinsic of the arithmetic fence."""
 
 
 def map_nodes(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> tvm.IRModule:
-    """Return kernels whose nodes of one kind are replaced by what a function makes of them."""
+    """Apply a function to all nodes of one kind in kernels."""
     kernels = {
         var: func.with_body(tvm_ffi.structural_map(func.body, (kind, change)))
         for var, func in mod.functions.items()
@@ -41,7 +41,7 @@ def map_nodes(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> tvm
 
 
 def drop_fences(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return kernels without `ops.keep_rounded`, for compilers that fuse nothing."""
+    """Remove `ops.keep_rounded` from kernels, for compilers that fuse nothing."""
 
     def drop(call: Any) -> Any:
         is_fence = is_call(call, names.CALL_LLVM) and int(call.args[0]) == _FENCE
@@ -51,7 +51,7 @@ def drop_fences(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def shift_no_negation(shift: Any) -> Any:
-    """Write a shifted negative number otherwise: ptxas 13.0 takes (-x) >> 2 for -(x >> 2)."""
+    """Rewrite a shift of a negation: ptxas 13.0 miscompiles (-x) >> 2 as -(x >> 2)."""
     negated, by = shift.a, shift.b
     is_negation = isinstance(negated, tirx.Sub) and isinstance(negated.a, tirx.IntImm)
     if not (is_negation and int(negated.a) == 0 and isinstance(by, tirx.IntImm)):
@@ -61,7 +61,7 @@ def shift_no_negation(shift: Any) -> Any:
 
 
 def share_written(text: str, kernels: tvm.IRModule) -> str:
-    """Take the word "restrict" from the arrays that a kernel writes.
+    """Remove "restrict" from the arrays that a kernel writes.
 
     TVM gives it to all arrays, and it promises that nobody else writes there. A compiler that
     believes it keeps in a register what a thread stores for the others, across barriers too.
@@ -80,7 +80,7 @@ def share_written(text: str, kernels: tvm.IRModule) -> str:
 
 
 def _written_by(kernel: tirx.PrimFunc) -> set[Any]:
-    """Return the parameters of a kernel through which it writes, also by calling a function."""
+    """Return the parameters through which a kernel writes, also in function calls."""
     given = (x for call in find_calls(kernel.body, names.CALL_EXTERN) for x in call.args)
     buffers = {x.args[0].source for x in given if is_call(x, names.ADDRESS_OF)}
     buffers |= {store.buffer for store in find_stores(kernel.body)}
@@ -89,7 +89,7 @@ def _written_by(kernel: tirx.PrimFunc) -> set[Any]:
 
 
 def atomic_functions(text: str, template: str, words: dict[str, dict[str, str]]) -> str:
-    """Define the functions that kernels call to add to a number and to get what it was before.
+    """Define the atomic additions that kernels call, which return the old value.
 
     Args:
         text: the kernels.
@@ -101,7 +101,7 @@ def atomic_functions(text: str, template: str, words: dict[str, dict[str, str]])
 
 
 def declare_at_launch(text: str) -> tuple[str, dict[str, int]]:
-    """Set the size of shared memory at launch, where a kernel may not declare as much.
+    """Make shared memory dynamic in kernels that may not declare as much.
 
     Args:
         text: kernels.
@@ -132,7 +132,7 @@ def declare_at_launch(text: str) -> tuple[str, dict[str, int]]:
 
 
 def launch_with(plan: Plan, sizes: dict[str, int]) -> Plan:
-    """Return a plan whose launches give some kernels so many bytes of shared memory."""
+    """Return a plan with dynamic shared memory in the launches of some kernels."""
 
     def change(step: HostStep) -> HostStep:
         if isinstance(step, HostLoop):

@@ -1,4 +1,4 @@
-"""Machine code: compiled, and stored as bytes; `stored_code` makes a library of them again.
+"""Compiles machine code, and stores it as bytes; `stored_code` loads it.
 
 takes: lowered IRModule and Target; gives: a library. takes: a library; gives: MachineCode.
 
@@ -32,10 +32,10 @@ KERNEL_TARGETS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm,
 
 
 _stored_code: WeakKeyDictionary[tvm.runtime.Executable, MachineCode] = WeakKeyDictionary()
-"""Code of the executables that were stored, or loaded from bitcode."""
+"""Machine code of executables that were stored, or loaded from bitcode."""
 
 _writing = make_lock()
-"""LLVM ends the process if two threads write one module."""
+"""Lock: LLVM ends the process if two threads write one module."""
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> Library:
@@ -74,7 +74,7 @@ def write_machine_code(library: tvm.runtime.Executable, target: Target) -> Machi
 
 
 def describe(target: Target) -> str:
-    """Return all that decides what becomes of lowered functions for a CPU, beside this package."""
+    """Return the facts, besides this package, on which compilation for a CPU depends."""
     options = cpu.tvm_target(target)
     llvm = tvm.target.codegen.llvm_version_major()
     return (
@@ -90,7 +90,7 @@ def load_bitcode(code: MachineCode, file: Path) -> tvm.runtime.Executable:
 
 
 def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | None:
-    """Return form and bytes of a shared library, or None where no compiler can link one."""
+    """Link a shared library; return its form and bytes, or None without a linker."""
     file = folder / "code.so"
     try:
         if sys.platform == "win32" or cc.get_cc() is None:  # MinGW's links no such library

@@ -1,4 +1,4 @@
-"""Object files with compiled functions under names of the caller's choice.
+"""Writes object files with compiled functions under chosen names.
 
 takes: a library that LLVM has compiled, a prefix; gives: an object file.
 
@@ -25,7 +25,7 @@ from ..process.scratch import make_folder
 from .own_functions import with_own_functions
 
 SUFFIX = "_compiled"
-"""What these names end with, as no other name of an exported library does."""
+"""Suffix of these names, which no other name of an exported library has."""
 
 RENAMED = (
     (names.DLL_EXPORT, r"\1\2"),
@@ -40,7 +40,7 @@ RENAMED = (
     ("-windows-msvc", "-windows-gnu"),  # so that compilers of GNU and Zig link what is made there
     (names.RAISE_NAME, f"@{{prefix}}raise{SUFFIX}"),
 )
-"""Patterns in LLVM's language, and what takes their place."""
+"""Patterns in LLVM IR, and their replacements."""
 
 
 def write_object(library: tvm.runtime.Executable, file: Path, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""OpenCL: kernels as text, which the driver of the device compiles.
+"""OpenCL: kernels as source text, which the device's driver compiles.
 
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
@@ -41,7 +41,7 @@ PRELUDE = """\
 """
 
 WORDS = {8: "char", 16: "short", 32: "int", 64: "long"}
-"""OpenCL's names of whole numbers, by their bits."""
+"""OpenCL's integer types, by their bits."""
 
 ATOMIC_ADD = """\
 {extension}inline {c} {name}(volatile {space} {c}* p, {c} v) {{
@@ -56,11 +56,11 @@ ATOMIC_ADD = """\
   return old.value;
 }}
 """
-"""OpenCL's own atomic addition is for whole numbers only."""
+"""Definition of an atomic float addition; OpenCL has one for integers only."""
 
 LONG_ATOMICS = "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
 SHARED = "_shared"
-"""Ends the names of functions that add to memory of a block."""
+"""Suffix of functions that add to shared memory."""
 
 FLOATS = {
     f"{dtype}{end}": {
@@ -125,7 +125,7 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
 
 
 def _compares_vectors(kernel: tirx.PrimFunc) -> bool:
-    """Whether a kernel compares several numbers at once."""
+    """Return whether a kernel compares vectors."""
     compared = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
     return any(
         find_all(kernel.body, kind, lambda x: tvm.DataType(str(x.a.ty.dtype)).lanes > 1)
@@ -134,7 +134,7 @@ def _compares_vectors(kernel: tirx.PrimFunc) -> bool:
 
 
 def _gathers_bytes(kernel: tirx.PrimFunc) -> bool:
-    """Whether a kernel loads a vector of bytes that do not lie side by side.
+    """Return whether a kernel gathers bytes into a vector.
 
     TVM packs eight of them into an int by shifts, and an int has room for four.
     """
@@ -147,7 +147,7 @@ def _gathers_bytes(kernel: tirx.PrimFunc) -> bool:
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:
-    """Write a constant by its bits, unless the seven digits that TVM prints are all of it."""
+    """Print a constant by its bits, unless TVM's seven digits are exact."""
     dtype = np.dtype(str(x.ty.dtype))
     if float(dtype.type(f"{x.value:.6e}")) == x.value:
         return x
@@ -157,7 +157,7 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
 
 
 def _call_by_opencls_name(call: Any) -> Any:
-    """Call what has another name here: log1pf, casts of addresses, sums in memory of a block."""
+    """Rename calls that OpenCL names differently: log1pf, address casts, shared-memory sums."""
     if is_call(call, names.LOG1P):
         return tirx.call_pure_extern(str(call.ty.dtype), "log1p", *call.args)
     if is_call(call, names.REINTERPRET):
@@ -171,7 +171,7 @@ def _call_by_opencls_name(call: Any) -> Any:
 
 
 def _as(dtype: np.dtype[Any]) -> str:
-    """Return the function of OpenCL that reads bits as a type."""
+    """Return OpenCL's bit-cast function for a type."""
     bits = 8 * dtype.itemsize
     if dtype.kind == "f":
         return {32: "as_float", 64: "as_double"}[bits]
@@ -179,7 +179,7 @@ def _as(dtype: np.dtype[Any]) -> str:
 
 
 def _divides(kernels: tvm.IRModule) -> bool:
-    """Whether kernels divide numbers of 32 bits, whose rounding OpenCL has an option for."""
+    """Return whether kernels divide 32-bit numbers, whose rounding is an option of OpenCL."""
     return any(
         find_all(kernel.body, tirx.Div, lambda x: str(x.ty.dtype).startswith("float32"))
         for kernel in kernels.functions.values()
@@ -187,7 +187,7 @@ def _divides(kernels: tvm.IRModule) -> bool:
 
 
 def _promise_blocks(text: str, plans: dict[str, Plan]) -> str:
-    """Say of each kernel how large its blocks are; some compilers take them for 256 at most."""
+    """Declare each kernel's block size; some compilers assume at most 256 threads."""
     launches = [launch for plan in plans.values() for launch in plan.launches]
     for kernel in {x.kernel for x in launches}:
         block, *others = {x.block for x in launches if x.kernel == kernel}

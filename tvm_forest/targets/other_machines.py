@@ -1,4 +1,4 @@
-"""CPUs of other machines, by LLVM's name of a machine ("mtriple").
+"""CPUs of other machines, by LLVM's target triple ("mtriple").
 
 takes: options of a target; gives: the same, checked and completed.
 
@@ -19,7 +19,7 @@ from ..errors import InputError
 WHERE = "build: argument 'target'"
 
 LINUX = "(-[a-z0-9]+)?(-linux-(gnu|musl|android)|-none-elf|-unknown-elf)"
-"""What follows the architecture in the name of a machine, as a pattern."""
+"""Pattern of a Linux target triple after the architecture."""
 
 MACOS, WINDOWS = r"-apple-macos(\d+(\.\d+)?)?", "-(pc|w64)-windows-gnu"
 
@@ -75,15 +75,15 @@ MACHINES = {
         {"mcpu": "x86-64"},
     ),
 }
-"""By architecture. Every ability was seen to be known and to compile; `relaxed-simd` of WebAssembly
-is left out, for it would let LLVM fuse products and sums."""
+"""Supported machines by architecture. Every ability was seen to be known and to compile;
+`relaxed-simd` of WebAssembly is left out, for it would let LLVM fuse products and sums."""
 
 ABIS = {"lp64": "", "lp64f": "f", "lp64d": "d"}
 """Calling conventions of 64-bit RISC-V, and the ability that each needs."""
 
 
 WITH_PARTS = ("m", "a", "c", "v")
-"""Abilities of RISC-V that turn others on, which stay on where LLVM turns these off."""
+"""Abilities of RISC-V that imply others; LLVM leaves those on when it turns these off."""
 
 
 def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keep_last_words(mattr: list[str]) -> list[str]:
-    """Return the last mention of each ability, so that LLVM turns none on to turn it off again."""
+    """Keep only the last mention of each feature, so that LLVM does not toggle any."""
     words = dict[str, str]()
     for ability in mattr:
         words.pop(ability[1:], None)
@@ -144,7 +144,7 @@ def _check_abilities(mattr: Any, machines: Machines, triple: str) -> None:
 
 
 def _choose_abi(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return options with the ABI that uses all registers for floats which a CPU has."""
+    """Return options with the ABI that uses all of a CPU's float registers."""
     has = {"", *_list_abilities(spec["mtriple"], spec["mcpu"], spec.get("mattr", ()))}
     fitting = [abi for abi, needed in ABIS.items() if needed in has]
     abi = spec.get("mabi", fitting[-1])

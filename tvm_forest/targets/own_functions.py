@@ -1,4 +1,4 @@
-"""Powers and logarithms of our own in machine code that is exported.
+"""Our own exponentials and logarithms for exported machine code.
 
 takes: LLVM's text of functions; gives: the same with our functions in place of a C library's.
 
@@ -20,16 +20,16 @@ from ..internals import names
 FILE = Path(__file__).with_name("powers.ll")
 
 ENTRIES = 128
-"""Entries of the table of powers."""
+"""Entries of the table of exponentials."""
 
 POWER_OF_TWO = r"@llvm\.pow\.f(32|64)\((?:float|double) 2\.000000e\+00, "
-"""What LLVM turns exp2 into unless optimisation is off."""
+"""LLVM's replacement for exp2 unless optimisation is off."""
 
 NAME = re.compile(r"@([\w.]+)")
 
 
 def with_own_functions(text: str) -> str:
-    """Return LLVM's text of functions that call none of a C library but `fma`.
+    """Return LLVM IR that calls no function of a C library except `fma`.
 
     That is exact everywhere, and an instruction where a processor has it.
     """
@@ -53,7 +53,7 @@ def with_own_functions(text: str) -> str:
 
 
 def _apply_to_lanes(name: str, own: str, lanes: int) -> str:
-    """Return the function that applies one of ours to each lane of a vector."""
+    """Return a function that applies one of ours to each vector lane."""
     one = "float" if own.endswith("32") else "double"
     many, lines, made = f"<{lanes} x {one}>", list[str](), "poison"
     for k in range(lanes):
@@ -68,7 +68,7 @@ def _apply_to_lanes(name: str, own: str, lanes: int) -> str:
 
 
 def _collect(wanted: set[str], declared: set[str]) -> list[str]:
-    """Return the texts of functions and of all that they need, without what is declared already."""
+    """Return the texts of functions and their dependencies that are not declared yet."""
     known, texts, waiting = _read_parts(), dict[str, str](), sorted(wanted)
     while waiting:
         name = waiting.pop()
@@ -89,7 +89,7 @@ def _read_parts() -> dict[str, str]:
 
 
 def _write_table() -> str:
-    """Return the table of powers in LLVM's language."""
+    """Return the table of exponentials as LLVM IR."""
     entries = (f"[2 x i64] [i64 {beyond}, i64 {bits}]" for beyond, bits in list_powers())
     kind = f"[{ENTRIES} x [2 x i64]]"
     return f"@tvmf_powers = internal constant {kind} [{', '.join(entries)}]\n"

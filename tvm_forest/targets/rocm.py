@@ -44,7 +44,7 @@ DEVICE, ARITHMETIC = (Path(__file__).with_name(x) for x in ("amdgpu.ll", "arithm
 WHERE, OPTIONS = "build: argument 'target'", "use 'mcpu' or 'device'"
 
 ANY = "any"
-"""The `mcpu` that stands for them."""
+"""The `mcpu` value that stands for the default GPUs."""
 
 ASSUMED_THREADS = 256
 """What TVM tells LLVM that a block has at most, which LLVM relies on. Kernels with more threads are
@@ -63,14 +63,14 @@ UNWANTED = tuple(text.encode() for text in (names.NO_ROCM, names.NO_AMD_GPU))
 """Warnings of TVM that come wherever there is no GPU, several for each kernel."""
 
 _hearing = make_lock()
-"""Held while the standard error stream is led elsewhere."""
+"""Held while the standard error stream is redirected."""
 
 _compiling = make_lock()
-"""Held while TVM's callbacks are ours: there is one set of them in a process."""
+"""Held while TVM's global callbacks are replaced by ours."""
 
 
 class CompiledKernels(NamedTuple):
-    """What became of device functions.
+    """The result of compiling device functions.
 
     Attributes:
         image: the code object of a GPU, which the HIP runtime loads.
@@ -84,7 +84,7 @@ class CompiledKernels(NamedTuple):
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
-    """Make a code object of the kernels of lowered functions for each GPU.
+    """Compile the kernels of lowered functions to a code object for each GPU.
 
     Raises:
         InputError: see `find_gpus`.
@@ -105,7 +105,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
 
 
 def find_gpus(target: Target) -> tuple[str, ...]:
-    """Name the GPUs that code is made for: the one named, the one at hand, or `DEFAULT_GPUS`.
+    """Return the GPUs to compile for: the named one, the present one, or `DEFAULT_GPUS`.
 
     Raises:
         InputError: LLVM does not know the GPU, or other options.
@@ -130,7 +130,7 @@ def find_gpus(target: Target) -> tuple[str, ...]:
 
 
 def _ask_gpu(device: int) -> str:
-    """Name the GPU at hand; "" where none can be queried."""
+    """Return the name of the present GPU; "" if none can be queried."""
     try:
         return str(open_driver(KIND, device).architecture)
     except DeviceError:
@@ -145,7 +145,7 @@ def tvm_target(gpu: str) -> tvm.target.Target:
 
 
 def wavefront(gpu: str) -> int:
-    """Return how many threads of a GPU run in step."""
+    """Return the number of GPU threads that run in lockstep."""
     spec = {"kind": "llvm", "mtriple": TRIPLE, "mcpu": gpu}
     features = tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(spec))
     return 32 if "wavefrontsize32" in map(str, features) else 64
@@ -193,7 +193,7 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tup
 
 
 def _make_caller(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
-    """Return a kernel that nobody launches, for whose sake TVM takes kernels from IR."""
+    """Return a kernel that is never launched, which makes TVM compile kernels from IR."""
     symbols = [str(kernel.attrs["global_symbol"]) for kernel in kernels]
     calls = [tirx.Evaluate(tirx.call_extern("void", symbol)) for symbol in symbols]
     func = tirx.PrimFunc([], tirx.SeqStmt([*calls, tirx.Evaluate(0)])).with_attr(
@@ -238,7 +238,7 @@ def link(linker: list[str], code: bytes) -> bytes:
 
 @contextmanager
 def _callbacks(library: str, link: Any) -> Iterator[None]:
-    """Let TVM take our library for AMD's, and our linker for its own."""
+    """Make TVM use our device library and our linker."""
     with _compiling, make_folder(WHERE) as folder:
         file = folder / "library.ll"
         file.write_text(library, encoding="ascii")
@@ -283,7 +283,7 @@ def own_functions() -> str:
 
 
 def call_own(call: Any) -> Any:
-    """Return the call of a function of `own_functions` where it has one for a call."""
+    """Replace a call by one of `own_functions` if there is one for it."""
     name, values = getattr(call.op, "name", ""), list(call.args)
     if name == SYNC:
         return tirx.call_extern("void", "tvmf_barrier")

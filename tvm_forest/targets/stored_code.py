@@ -1,4 +1,4 @@
-"""Libraries become MachineCode that can be stored, and libraries again.
+"""Converts libraries to MachineCode for storage, and back.
 
 takes: a library; gives: MachineCode. takes: MachineCode; gives: a library, or why it cannot run
 here; what names the machine at hand.
@@ -92,7 +92,7 @@ def load_kept(cache: CodeCache, key: str, target: Target) -> Library | None:
 
 
 def find_obstacle(made_for: dict[str, Any]) -> str | None:
-    """Say why this machine cannot run some code; None if it can.
+    """Return why this machine cannot run some code; None if it can.
 
     Code has to be for this system and kind of processor, for these interfaces, and for instructions
     that the processor has, whoever makes it; bitcode also for this version of TVM. Kernels ask for
@@ -111,7 +111,7 @@ def find_obstacle(made_for: dict[str, Any]) -> str | None:
 
 
 def find_missing(instructions: Iterable[str]) -> set[str]:
-    """Return those of some instructions, in LLVM's words, that the CPU at hand does not have.
+    """Return the instruction sets, by LLVM's names, that this CPU lacks.
 
     What Linux tells is believed; LLVM is asked only where that does not answer.
     """
@@ -121,7 +121,7 @@ def find_missing(instructions: Iterable[str]) -> set[str]:
 
 @functools.cache
 def describe_machine() -> str:
-    """Return what decides what becomes of a model for the CPU at hand, beside this package.
+    """Return the facts about this machine, besides this package, on which code depends.
 
     TVM and apache-tvm-ffi are named by the files in which they keep their versions: to ask them
     would be to import them. What is imported already counts as it runs, and not as a file that an

@@ -17,11 +17,11 @@ MIN_STEPS_FOR_ALL_CORES = 85_000
 default. 100 trees of depth 8 have 900 for each row, so that is 95 rows of them."""
 
 FEW_ROWS = 256
-"""Rows of a batch, at most, whose calls take a shorter way."""
+"""Most rows of a batch that takes the fast path."""
 
 
 def count_rows_of_a_thread(parallel: list[Loop]) -> int:
-    """Return the rows of one iteration of the parallel loops; 0 if they share out trees as well."""
+    """Return the rows of one parallel iteration; 0 if threads share trees as well."""
     if any(loop.kind == "tree" for loop in parallel):
         return 0
     return max((loop.step for loop in parallel if isinstance(loop.step, int)), default=1)

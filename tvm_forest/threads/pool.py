@@ -1,4 +1,4 @@
-"""The threads that help with parallel loops: one pool for the process.
+"""The pool of helper threads for parallel loops, one per process.
 
 takes: a number of threads, libraries; gives: helpers, for one call at a time.
 
@@ -23,7 +23,7 @@ from typing import Any
 from ..process.locks import make_lock
 
 SET_LAUNCHER = "set_launcher"
-"""Name of the function of a library that takes the address of what runs its parallel loops."""
+"""Name of a library's function that sets the address of the parallel launcher."""
 
 
 class _Native:
@@ -47,7 +47,7 @@ class _Native:
 
 
 class Pool:
-    """All helpers of a process, each of which is started when a call first needs it."""
+    """All helper threads of a process; each starts when a call first needs it."""
 
     def __init__(self) -> None:
         self._native: _Native | None = None
@@ -56,12 +56,12 @@ class Pool:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """Begin anew without helpers, for a forked process has none of them, and no callers."""
+        """Reset the pool in a forked process, which has no helper threads."""
         if self._native is not None:
             self._native.reset()
 
     def serve(self, library: Any, find_code: Callable[[], Any]) -> None:
-        """Let a library, which holds `make_launcher_setter`, run its parallel loops here.
+        """Register this pool as the launcher of a library's parallel loops.
 
         Args:
             library: with parallel loops.
@@ -70,7 +70,7 @@ class Pool:
         library[SET_LAUNCHER](self.load(find_code))
 
     def load(self, find_code: Callable[[], Any]) -> int:
-        """Return the address of what runs parallel loops, as TVMBackendParallelLaunch does it.
+        """Return the address of the launcher, which replaces TVMBackendParallelLaunch.
 
         Args:
             find_code: returns a library with the code of `pool.ll`, which it gives to the process.
@@ -79,7 +79,7 @@ class Pool:
         return self._load(find_code).launcher
 
     def load_few_rows(self, find_code: Callable[[], Any]) -> int:
-        """Return the address of the code of calls of few rows, see `load`."""
+        """Return the address of the code for few rows, see `load`."""
         return self._load(find_code).few_rows
 
     def _load(self, find_code: Callable[[], Any]) -> _Native:

@@ -1,4 +1,4 @@
-"""The package's own code, by LLVM: the pool's, that of calls of few rows, and what leads to them.
+"""Compiles the package's own LLVM code: the pool, the calls of few rows, and the launcher.
 
 takes: nothing; gives: a function for each library, the own code as a module or object file.
 """
@@ -21,13 +21,13 @@ from ..process.scratch import make_folder
 from .pool import SET_LAUNCHER
 
 TEXTS = ("pool.ll", "few_rows.ll")
-"""The files of the own code, which together are one module."""
+"""LLVM IR files of the package's own code, which form one module."""
 
 INSTEAD = {"win32": ("windows.ll",), "darwin": ("macos.ll",)}
-"""The files of what systems do not have of what `pool.ll` calls."""
+"""By system, files with functions that it lacks and `pool.ll` calls."""
 
 MAX_OBJECT_BYTES = 1 << 16
-"""Bytes that it may take as an object file; it takes a sixth."""
+"""Limit of bytes of the pool's object file, which takes a sixth of it."""
 
 ZERO = tirx.const(0, "int32")
 
@@ -52,7 +52,7 @@ def make_launcher_setter() -> tirx.PrimFunc:
 
 
 def compile_pool() -> Any:
-    """Return a module of the own code."""
+    """Return a compiled module of the own code."""
     with make_folder("build") as folder:
         file = folder / "pool.ll"
         file.write_text(f"{_target_lines()}\n{read_texts(sys.platform)}", "ascii")
@@ -82,7 +82,7 @@ def make_pool_object() -> bytes:
 
 
 def _target_lines(machine: Any = None) -> str:
-    """Return how LLVM's text names a machine, or the one at hand."""
+    """Return the LLVM lines that name the target machine."""
     nothing = tirx.PrimFunc([], tirx.Return(ZERO), PrimType("int32"))
     mod = tvm.IRModule({"nothing": nothing.with_attr("global_symbol", "nothing")})
     text = tvm.compile(

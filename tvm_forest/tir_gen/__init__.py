@@ -1,1 +1,1 @@
-"""Forest -> IRModule: the canonical functions, their operators, and the code of walks and rows."""
+"""Builds the canonical TIR functions of a forest, and the code of walks and row codes."""

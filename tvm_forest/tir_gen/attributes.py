@@ -1,4 +1,4 @@
-"""Attributes of a function about its model, so that the function can be compiled by itself.
+"""Function attributes that describe the model, so that a function can be compiled by itself.
 
 takes: Forest, Layout; gives: attributes of a function, as plain values; takes: a
 function with them; gives: ModelFacts.
@@ -6,8 +6,8 @@ function with them; gives: ModelFacts.
     tvm_forest.forest   {"trees": 100, "classes": 1, "comparison": "<", "depths": "6 6 5 ..."}
     tvm_forest.layout   {"kind": "tvm_forest.layouts.packed:PackedLayout", "feature_bits": 8, ...}
 
-Of the numbers of the model itself there are few, how deep trees are, for they decide the code. For
-GPUs, `passes.gpu.array_facts` adds where trees begin, and how large integers are.
+Few numbers of the model are stored: the depths of the trees, since they decide the code. For GPUs,
+`passes.gpu.array_facts` adds where trees begin and how large integers are.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ SCALARS = (bool, int, float, str)
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """All that code depends on, beside the nest.
+    """The facts about the model, apart from the loop nest, that generated code depends on.
 
     Attributes:
-        output: what the function gives.
-        n_arguments: arrays that it takes between the rows and the results.
+        output: "predict", "per_tree" or "apply".
+        n_arguments: number of arrays passed between the rows and the results.
         trees, classes, vectors: size of the problem, see `Nest`.
-        comparison: "<" or "<=", what sends a value to the left.
-        aggregate: how leaves are joined, see `Forest`.
-        tile_size: nodes that are decided together.
-        depths: of the trees.
+        comparison: "<" or "<="; a value goes left if it compares so with the threshold.
+        aggregate: how leaf values are combined, see `Forest`.
+        tile_size: number of nodes that one hop decides together.
+        depths: depth of each tree.
         layout: how the model lies in memory.
-        steps: of a trace, which rewrote the model and laid it out, as dicts.
+        steps: trace steps, as dicts, that rewrote the model and chose its layout.
     """
 
     output: Output
@@ -61,7 +61,7 @@ class ModelFacts:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether trees stand in another order than in the model."""
+        """Whether the schedule has sorted the trees, so that their order differs from the model."""
         return any(step["do"] == "sort_trees" for step in self.steps)
 
 
@@ -78,11 +78,11 @@ def with_model_facts(
         func: a canonical function.
         forest: the model as the schedule rewrote it.
         layout: how it lies in memory.
-        output: what the function gives.
+        output: the kind of output that the function computes.
         steps: see `ModelFacts`.
 
     Raises:
-        BuildError: the layout holds what cannot be said in an attribute.
+        BuildError: the layout has a field that cannot be stored in an attribute.
     """
     trees = TreeDepths.of(forest)
     results = len(result_names(forest)) if output in OF_SUMS else 1
@@ -109,7 +109,7 @@ def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
     """Return the attributes of a function about its model.
 
     Raises:
-        ScheduleError: its layout is not known here.
+        ScheduleError: the layout's class is not registered in this process.
     """
     said = to_plain(func.attrs[FOREST])
     depths, likely = said.pop("depths"), said.pop("likely")
@@ -120,7 +120,7 @@ def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
 
 
 def _to_text(numbers: Array) -> str:
-    """Return numbers as a text: so they are read at once, however many there are."""
+    """Return an array as one string of numbers, which parses faster than a TVM array."""
     return " ".join(map(str, numbers.tolist()))
 
 
@@ -129,7 +129,7 @@ def _from_text(text: str) -> Array:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value of TVM's as one of Python: numbers, texts, lists and dicts."""
+    """Convert a TVM attribute value to plain Python numbers, strings, lists and dicts."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):
@@ -145,7 +145,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _encode(x: Any, where: str) -> Any:
-    """Return a layout, or what one holds, as plain values; objects include their class."""
+    """Return a layout, or one of its fields, as plain values; objects include their class."""
     if x is None or type(x) in SCALARS:
         return x
     if isinstance(x, np.integer):
@@ -163,7 +163,7 @@ def _encode(x: Any, where: str) -> Any:
 
 
 def _decode(x: Any) -> Any:
-    """Return what `_encode` was given; all lists are tuples."""
+    """Rebuild the value that `_encode` encoded; lists come back as tuples."""
     if isinstance(x, list):
         return tuple(map(_decode, x))
     if not isinstance(x, dict):
@@ -179,7 +179,7 @@ def _decode(x: Any) -> Any:
 
 
 def _find_class(kind: str) -> Any:
-    """Return a class of a module that is loaded, or one of the layouts that are registered."""
+    """Return the class named "module:name", from a loaded module or the registered layouts."""
     module, _, name = kind.partition(":")
     found: Any = sys.modules.get(module)
     for part in name.split("."):

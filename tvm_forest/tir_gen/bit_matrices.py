@@ -1,13 +1,13 @@
-"""Bits of eight rows of words change places: bit planes become numbers of eight bits, and back.
+"""Transposes the bits of eight rows of words: turns bit planes into 8-bit numbers, and back.
 
 takes: eight rows of words; gives: statements that write as many.
 
     bit i of byte b of row k   ->   bit k of byte b of row i
 
-Done twice it changes nothing. Three rounds of exchanges between pairs of rows do it, for all bytes
-at once. Bits stand in the order of `planes.bit_of_row`, so word k of row i of the numbers are those
-of the rows from 64 k + 8 i on. Three rounds of exchanges between words of pairs of rows put them
-behind each other.
+Applied twice it is the identity. Three rounds of exchanges between pairs of rows transpose all
+bytes at once. Bits stand in the order of `planes.bit_of_row`, so word k of row i of the numbers
+belongs to the rows from 64 k + 8 i on. Three more rounds, which exchange words of pairs of rows,
+put the numbers in the order of the rows.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from .ir import i64, lanes, spread
 from .walks.vectors import Vectors
 
 ROWS = 8
-"""Rows of words, and bits of a byte."""
+"""Number of rows of words that are transposed together, equal to the bits of a byte."""
 
 LOWER = {1: 0x5555555555555555, 2: 0x3333333333333333, 4: 0x0F0F0F0F0F0F0F0F}
-"""By distance, the bits of a word that have a partner so far above."""
+"""For each exchange distance, a mask of the bits that are exchanged with the bit that far above."""
 
 
 LoadWords = Callable[[int, int, int], Any]
-"""Loads words of a row, by its number, that of the first word, and how many."""
+"""Loads words of a row, given the number of the row, the first word, and the count of words."""
 
 
 def make_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> Any:
-    """Emit planes of numbers; returns a buffer of uint64, one plane after the other.
+    """Emit bit planes of 8-bit numbers; returns a buffer of uint64, one plane after the other.
 
     Args:
         code: where statements go.
         vectors: operations on vectors.
-        words: of each plane.
-        row: loads numbers; word k of row i has those of the rows from 64 k + 8 i on.
+        words: number of words of each plane.
+        row: loads numbers; word k of row i holds the numbers of the rows from 64 k + 8 i on.
     """
     out = code.buffer("exchanged", (i64(ROWS * words),), "uint64")
     for first, width, rows in _transpose_bits(code, vectors, words, row, out):
@@ -49,12 +49,12 @@ def make_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> 
 
 
 def join_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> Any:
-    """Emit the numbers of planes; returns a buffer of uint64 with those of all rows in order.
+    """Emit 8-bit numbers from their bit planes; returns a buffer of uint64, in the order of rows.
 
     Args:
         code: where statements go.
         vectors: operations on vectors.
-        words: of each plane.
+        words: number of words of each plane.
         row: loads words of a plane.
     """
     out = code.buffer("exchanged", (i64(ROWS * words),), "uint64")
@@ -73,9 +73,10 @@ def join_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> 
 def _transpose_bits(
     code: Builder, vectors: Vectors, words: int, row: LoadWords, out: Any
 ) -> Iterator[tuple[int, int, list[Any]]]:
-    """Emit the exchange; yields the first of some words, how many these are, and their rows.
+    """Emit the exchanges; yields (first word, number of words, exchanged rows) per group of words.
 
-    A single word of eight rows is exchanged in one vector, which is stored, and nothing is yielded.
+    Where each row has one word, the eight are exchanged and stored as one vector; nothing is
+    yielded.
     """
     if words == 1:
         for k in range(ROWS):
@@ -95,7 +96,7 @@ _EIGHT = lanes(i64(0), ROWS)
 
 
 def _exchange(code: Builder, vectors: Vectors, low: Any, high: Any, distance: int) -> None:
-    """Exchange the upper bits of pairs in one cell with the lower bits in another."""
+    """Swap the upper bits of pairs in `low` with the lower bits of pairs in `high`."""
     width = int(str(low.ty.dtype).partition("x")[2] or 1)
     mask, by = (spread(tirx.const(x, "uint64"), width) for x in (LOWER[distance], distance))
     if vectors.selects_bits:

@@ -1,4 +1,4 @@
-"""A builder of statements: they are appended one by one, loops opened with `with`.
+"""A builder that collects TIR statements; loops are opened with `with`.
 
 takes: expressions; gives: one TIR statement.
 
@@ -20,11 +20,11 @@ from . import ir
 from .ir import i64, join_statements
 
 SPREAD = "tvm_forest.spread"
-"""Marks a loop, and those right inside, whose iterations the threads of a GPU may share."""
+"""Annotation key of a loop whose iterations GPU threads may share, with directly nested loops."""
 
 
 class Builder:
-    """Statements in order, with small cells for variables.
+    """A growing list of statements, and small cells that serve as variables.
 
     A cell is a buffer of one element in scope "global": below 1 KB TVM puts such a buffer on the
     stack and LLVM into a register. A `Bind` would be inlined again by the simplifier wherever it is
@@ -45,7 +45,7 @@ class Builder:
         self.add(tirx.BufferStore(buffer, value, indices))
 
     def hold(self, name: str, value: Any) -> Any:
-        """Store a value in a new cell, a vector in a cell of its lanes; returns the load of it."""
+        """Store a value (one cell per lane of a vector) in a new cell; returns the load of it."""
         element, _, lanes = str(value.ty.dtype).partition("x")
         count = int(lanes or 1)
         load = self.buffer(name, (count,), element)[ir.lanes(i64(0), count)]
@@ -62,14 +62,14 @@ class Builder:
 
     @contextmanager
     def repeat(self, name: str, count: Any, unrolled: bool = False) -> Iterator[Any]:
-        """Open a serial loop, or one that is `unrolled`; what is appended inside is its body."""
+        """Open a serial or unrolled loop; its body is what is appended inside the `with` block."""
         kind = tirx.ForKind.UNROLLED if unrolled else tirx.ForKind.SERIAL
         with self._loop(name, count, kind) as var:
             yield var
 
     @contextmanager
     def parts(self, name: str, count: int, size: int) -> Iterator[Any]:
-        """Open a loop over the first of each `size` of `count` elements; none for a single part."""
+        """Open a loop over the start of each `size` elements of `count`; none for a single part."""
         if count == size:
             yield i64(0)
         else:
@@ -78,7 +78,7 @@ class Builder:
 
     @contextmanager
     def lanes(self, name: str, count: int) -> Iterator[Any]:
-        """Open a vector loop; with one lane there is none."""
+        """Open a vectorized loop of `count` lanes; no loop if it is 1."""
         if count == 1:
             yield i64(0)
         else:
@@ -89,9 +89,10 @@ class Builder:
     def nest(
         self, name: str, counts: Sequence[Any], spread: bool = False, apart: bool = False
     ) -> Iterator[list[Any]]:
-        """Open serial loops inside each other; `spread` lets the threads of a GPU share them.
+        """Open nested serial loops; `spread` lets the threads of a GPU share their iterations.
 
-        Nests one after the other that are `apart` write elements of their own.
+        Nests that follow each other and are `apart` write disjoint elements, so need no barrier
+        between.
         """
         notes, serial = {SPREAD: 1 + apart} if spread else {}, tirx.ForKind.SERIAL
         with ExitStack() as stack:
@@ -99,12 +100,12 @@ class Builder:
 
     @contextmanager
     def parallel(self, name: str, count: Any) -> Iterator[Any]:
-        """Open a loop whose iterations threads share."""
+        """Open a loop whose iterations run on several threads."""
         with self._loop(name, count, tirx.ForKind.PARALLEL) as var:
             yield var
 
     def groups(self, count: Any, width: int) -> list[tuple[int, Any, Any]]:
-        """Cut `count` iterations into groups of `width` and single ones, which come last.
+        """Cut `count` iterations into groups of `width`, with the rest as groups of one.
 
         Returns:
             (size, begin, number) of the full groups and of the groups of one: for 19 iterations
@@ -117,7 +118,7 @@ class Builder:
 
     @contextmanager
     def block(self, wrap: Any) -> Iterator[None]:
-        """Append `wrap(statement)` of the statement that is appended inside."""
+        """Collect the statements of the `with` block, and append `wrap` of them."""
         outer, self.statements = self.statements, []
         yield
         self.statements = [*outer, wrap(self.finish())]

@@ -6,11 +6,11 @@ takes: Forest and Layout; gives: IRModules with one S-TIR function "main" each.
               then, unless the link is the identity, value[r, :] = link(margin[r, :])
     leaves    leaf[r, t] = walk(t, r), the value or the source number of the leaf
 
-A sum is a reduction, the operator `reduce` of `ops`. What it starts from is written by the `init`
-of its block.
+A sum is a reduction, the operator `reduce` of `ops`. The `init` of its block writes the value it
+starts from.
 
-Where leaves are linear, a value is linear(walk(t, r), r), and where they hold vectors, it is
-leaf_vectors[walk(t, r), c], so that one walk serves all classes, see `leaves`.
+With linear leaves, a value is linear(walk(t, r), r). With leaf vectors it is leaf_vectors[walk(t,
+r), c], so that one walk serves all classes, see `leaves`.
 
 The number of rows is symbolic, model data are parameters. All loops are named like the root
 indices of a schedule, and the walk stands in a block "walk" whose tree axis is a reduction (in
@@ -55,12 +55,12 @@ def emit_canonical(
     """Return the module for one kind of output.
 
     Args:
-        forest: trees stand in the order `round * C + class`; of vectors, each is a round.
+        forest: trees in the order `round * C + class`; with leaf vectors, each tree is a round.
         layout: how the model lies in memory.
         output: "predict" or "resume" (rows, model ..., base, tables ..., sizes, results ...), see
             `link_arrays`, `SIZES` and `result_names`; "per_tree" or "apply" (rows, model ...,
             leaf).
-        steps: of a trace, by which the model was rewritten and laid out.
+        steps: trace steps by which the model was rewritten and laid out.
 
     Emits:
         for batch, class, tree in T.grid(n, C, rounds):     # `class` last for vectors, not if C = 1
@@ -106,7 +106,7 @@ def _emit_walks(
         forest, output: see `emit_canonical`.
         rows: buffer of the rows.
         model: buffers of the model, see `model_buffers`.
-        result: buffer (rows, classes) of sums, or (rows, columns) of what single leaves say.
+        result: buffer (rows, classes) of sums, or (rows, columns) of leaf values or numbers.
         base: buffer of the base scores, for sums only.
     """
     classes, rounds = forest.n_outputs, forest.n_trees // forest.round_size
@@ -146,7 +146,7 @@ def _emit_walks(
 
 
 def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model: list[Any]) -> Expr:
-    """Return the value for class c, or the number, of the leaf that a row reaches."""
+    """Return the leaf value that a row reaches, for class c; for "apply", the leaf's number."""
     anchors = [buffer[(0,) * len(buffer.shape)] for buffer in model]
     if output == "apply":
         return tirx.call_intrin("int32", ops.WALK_ID, row, tree, *anchors)
@@ -160,12 +160,12 @@ def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model:
 
 
 def _joining(forest: Forest) -> str:
-    """Return how leaf values are joined."""
+    """Return the reduction that joins leaf values: minimum, maximum, or else addition."""
     return forest.aggregate if forest.aggregate in (ops.MIN, ops.MAX) else ops.ADD
 
 
 def _initial_sum(forest: Forest, base: Any) -> Any:
-    """Return the value that a sum has before the first tree."""
+    """Return the value that the sum starts from, before the first tree."""
     how = _joining(forest)
     starts_from_base = how == ops.ADD and forest.base_first
     return base if starts_from_base else tirx.FloatImm(forest.sum_dtype, ops.INITIAL[how])

@@ -1,6 +1,6 @@
-"""The links of CatBoost that have its own powers, see `forest.coarse_powers`.
+"""CatBoost's link functions, computed by its own approximate exponential (`forest.coarse_powers`).
 
-takes: margins of a row, the table of powers; gives: statements that store its values.
+takes: margins of a row, the table of powers; gives: statements that store the row's values.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _BITS_OF_ROUNDING = int(np.float64(ROUNDING).view(np.int64))
 
 
 def _emit_powers(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table: Any) -> None:
-    """Store the power of each margin; those of an output are taken of all rows together."""
+    """Store e^margin for each output; vector lanes take the exponentials of several rows."""
     for c in range(forest.n_outputs):
         power = _take_power(margin[r, c].astype("float64"), table, _is_alone(r, n))
         tb.buffer_store(value, power.astype(str(value.dtype)), [r, c])
 
 
 def _emit_variances(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table: Any) -> None:
-    """Store each first margin of two as it is, and of each second one the power of its double."""
+    """Store outputs in pairs: the first margin unchanged, and e^(2 x) of the second one."""
     for c in range(forest.n_outputs):
         x = margin[r, c].astype("float64")
         x = _take_power(_number(2.0) * x, table, _is_alone(r, n)) if c % 2 else x
@@ -47,7 +47,7 @@ def _emit_variances(forest: Forest, r: Any, n: Any, margin: Any, value: Any, tab
 
 
 def _emit_softmax(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table: Any) -> None:
-    """Store powers of distances to the largest margin, by their sum; those of a row together."""
+    """Store the softmax: exponentials of distances to the largest margin, over their sum."""
     dtype, classes = str(value.dtype), forest.n_outputs
     top, total = (tb.sblock_alloc_buffer((1,), "float64", scope="global") for _ in range(2))
     powers = tb.sblock_alloc_buffer((classes,), "float64", scope="global")
@@ -69,12 +69,12 @@ def _emit_softmax(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table
 
 
 def spans_of_targets(forest: Forest) -> Iterator[tuple[int, int]]:
-    """Return where the outputs of each target begin and end; all of them if there is one target."""
+    """Return the (begin, end) range of outputs of each target; one range for a single target."""
     return pairwise(accumulate(forest.targets or (forest.n_outputs,), initial=0))
 
 
 def _is_alone(place: Any, count: Any) -> Any:
-    """Return whether a power of so many is taken alone."""
+    """Return whether an element is in the remainder that fills no vector, and is computed alone."""
     lanes = tirx.IntImm("int64", LANES)
     return place >= tirx.floordiv(count, lanes) * lanes
 

@@ -1,4 +1,4 @@
-"""The look-up of contributions in tables of small subtrees, for a block of rows.
+"""Looks up contributions in precomputed tables of small subtrees, for a block of rows.
 
 takes: SubtreeTables, buffers; gives: a TIR statement.
 
@@ -7,7 +7,7 @@ takes: SubtreeTables, buffers; gives: a TIR statement.
         for each table of the unit                the entries of four rows, turned into a vector for
                                                   each of four features, added to its sums
 
-A row gets the same bits in any place of a block.
+A row gets the same bits at any place of a block.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from .walks.node_test import Comparer
 REAL = "float64"
 
 BLOCK = 512
-"""Rows of a block: what they add up lies near, and the tables of a tree are read once for all."""
+"""Rows of a block: their sums stay in the cache, and the tables of a tree are read once for all."""
 
 STRIDE = BLOCK + 8
-"""From a line of a buffer to the next: a power of two would put all into one set of a cache."""
+"""Row stride of a buffer; a power of two would map all rows to one cache set."""
 
 LANES = 8
-"""Rows whose answers are found together."""
+"""Rows whose answers to a test are computed together."""
 
 PREFETCH = "llvm.prefetch.p0"
 TO_READ = [tirx.const(flag, "int32") for flag in (0, 3, 1)]
-"""What `llvm.prefetch` is told: to read, into the nearest cache, data."""
+"""Flags of `llvm.prefetch`: read access, nearest cache level, data cache."""
 
 LINE = 2
-"""Entries of a line of a cache."""
+"""Table entries per cache line."""
 
 
 class ContributionLookup:
-    """A look-up under construction."""
+    """Emits the code that looks up the contributions of a block of rows."""
 
     def __init__(self, tables: SubtreeTables, model: dict[str, Any]) -> None:
         self.tables, self.model = tables, model
@@ -54,7 +54,7 @@ class ContributionLookup:
         self.code = Builder()
 
     def emit(self, rows: Any, result: Any, first_row: Any) -> tirx.Stmt:
-        """Return the code of a block of rows."""
+        """Return the statement that computes the contributions of a block of rows."""
         code, features = self.code, i64(self.tables.n_players + 1)
         columns = i64(self.tables.forest.n_features)
         self.turned = code.buffer("turned", (columns * STRIDE,), self.dtype)
@@ -78,7 +78,7 @@ class ContributionLookup:
         return code.finish()
 
     def _read(self, name: str, entry: Any, width: int) -> list[Any]:
-        """Return the int64 numbers of an entry of a table."""
+        """Load the `width` integers of a table entry as int64."""
         array = self.model[name]
         return [
             self.code.hold(f"{name}_{k}", array[entry * width + k].astype("int64"))
@@ -102,7 +102,7 @@ class ContributionLookup:
                     self._add(code.hold("looked", quad + step), first_entry, fours)
 
     def _answer(self, test: Any, full: Any) -> None:
-        """Emit the answers of all rows to a test, behind those before."""
+        """Emit all rows' answers to a test, appended as a bit to the answers of earlier tests."""
         code = self.code
         column, default, source, place = self._read("tests", test, 4)
         threshold = code.hold("threshold", self.model["thresholds"][test].astype(self.dtype))
@@ -124,10 +124,10 @@ class ContributionLookup:
         return spread(tirx.const(value, "int32"), LANES)
 
     def _add(self, quad: Any, first_entry: Any, fours: Any) -> None:
-        """Emit what a table has for all rows, added to its four features.
+        """Emit the look-up of one table for all rows, added to the sums of its four features.
 
-        Which entries are read depends on the rows, so no processor can guess it: a line of the next
-        table is asked for with each four rows.
+        Which entries are read depends on the rows, so hardware cannot prefetch them: with each four
+        rows, a cache line of the next table is prefetched.
         """
         code = self.code
         place, entry, following, *features = self._read("quads", quad, 3 + QUAD)
@@ -148,7 +148,7 @@ class ContributionLookup:
 
 
 def turn(rows: list[Any]) -> list[Any]:
-    """Return the columns of four vectors of four."""
+    """Transpose four vectors of four lanes."""
 
     def pick(one: Any, other: Any, *places: int) -> Any:
         return tirx.Shuffle([one, other], [tirx.const(place, "int32") for place in places])

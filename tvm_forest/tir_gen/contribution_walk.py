@@ -7,8 +7,8 @@ takes: ContributionTables, buffers; gives: a TIR statement.
             for each terminal, on the way down      P, what the row does at each node
                 at the terminal, and up from there  S, and what is added to features
 
-The memory of a walk is a stack with an entry for each slot of a path; see `contributions` for what
-is computed. A lane does the same as a block of one lane would, in the same order.
+A walk keeps a stack with an entry for each slot of a path; `contributions` has the formulas. A lane
+does the same operations in the same order as a block of one lane would.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .ir import guard, i64, lanes, spread
 from .walks.node_test import Comparer
 
 Below = Callable[[int, Any], Any]
-"""Gives, for a side and a point, the sum of a child."""
+"""Returns the sum of one child, given its side and the integration point."""
 
 REAL = "float64"
 
 MAX_UNROLLED = 8
-"""Points of integration up to which loops over them are written out."""
+"""Loops over at most this many integration points are unrolled."""
 
 VECTORS = 2
-"""Vectors of rows that go through a tree, one after the other, before the next tree."""
+"""Vectors of rows that go through a tree, one after the other, before the next tree is walked."""
 
 
 class ContributionWalk:
-    """A walk under construction: one block of rows through all trees."""
+    """Emits the code that walks one block of rows through all trees."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ContributionWalk:
         self.code = Builder()
 
     def emit(self, rows: Any, result: Any, first_row: Any) -> tirx.Stmt:
-        """Return the code of a block of rows."""
+        """Return the statement that computes the contributions of a block of rows."""
         self._declare_stacks()
         code, features = self.code, i64(len(self.tables.players) + 1)
         groups = i64(int(result.shape[1]))
@@ -86,10 +86,10 @@ class ContributionWalk:
         self.shares = code.buffer("shares", (i64(slots),), REAL)
 
     def _turn_rows(self, rows: Any, first_row: Any) -> Any:
-        """Copy the rows of a block, feature by feature; lanes beyond the end repeat the last.
+        """Transpose the rows of a block to feature-major; lanes beyond the end repeat the last row.
 
         Returns:
-            How many vectors they are.
+            Number of vectors that the rows fill.
         """
         code, width = self.code, self.width
         total, columns = rows.shape
@@ -110,7 +110,7 @@ class ContributionWalk:
         self.code.store(self.memory[name], value, [place])
 
     def _sum(self, feature: Any) -> Any:
-        """Return the load of what a feature has got so far."""
+        """Return a load of the sum accumulated for a feature so far."""
         if self.width == 1:
             return self.result[self.first_row, self.group, feature]
         entry = self.vector * (len(self.tables.players) + 1) + feature
@@ -131,7 +131,7 @@ class ContributionWalk:
         return self.code.hold(name, self.model["numbers"][place])
 
     def _bits(self, node: Any, *names: str) -> list[Any]:
-        """Return some of the numbers in the bits of a node, int64."""
+        """Extract the named bit fields of a node, as int64 values."""
         bits, found = self._number(node, "bits"), []
         for name in names:
             first, count = BITS[name]
@@ -144,7 +144,7 @@ class ContributionWalk:
         return self.code.hold(name, self.model["reals"][place])
 
     def _fma(self, a: Any, b: Any, c: Any) -> Any:
-        """Return a * b + c."""
+        """Return a * b + c, as one fused operation if the machine fuses them."""
         return tirx.call_intrin(str(c.ty.dtype), FMA, a, b, c) if self.fused else a * b + c
 
     @contextmanager
@@ -155,7 +155,7 @@ class ContributionWalk:
     # -- the walk ---------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        """Fill the slot above the root, of which all rows go to the right, which is the root."""
+        """Fill the slot above the root: an artificial parent whose right child is the root."""
         for name, value in {"H": 1.0, "reached": 1.0, "left": 0.0, "s": 0.0}.items():
             self._put(name, i64(0), self._real(value))
         self.code.store(self.shares, tirx.FloatImm(REAL, 0.0), [i64(0)])
@@ -202,7 +202,7 @@ class ContributionWalk:
                 self._complete(code.hold("complete", slot - 1 - up))
 
     def _enter(self, node: Any, is_terminal: bool) -> Any:
-        """Emit what is done at a node before those below it; return its slot."""
+        """Emit the work at a node before its children are visited; return its slot."""
         code = self.code
         slot, above, side = self._bits(node, "slot", "above", "side")
         parent, is_right = code.hold("parent", slot - 1), side > 0
@@ -226,10 +226,10 @@ class ContributionWalk:
         return slot
 
     def _send(self, node: Any, slot: Any, above: Any, is_right: Any) -> Any:
-        """Emit whether the row reaches a node, by its last test of the feature, and goes left.
+        """Emit whether a row reaches a node (the feature's last test) and whether it goes left.
 
         Returns:
-            s, the share that goes left less the left share: for a row, the one is all or nothing.
+            s = left(row) - left_share, where left(row) is 1 if the row goes left here, else 0.
         """
         code, parent = self.code, slot - 1
         goes_left = self._test(node)
@@ -247,7 +247,7 @@ class ContributionWalk:
         return s
 
     def _test(self, node: Any) -> Any:
-        """Return in which lanes the row goes to the left."""
+        """Return, per lane, whether the row goes left."""
         column = self._number(node, "column").astype("int64")
         if self.width > 1:
             entry = self.vector * self.tables.forest.n_features + column
@@ -266,14 +266,14 @@ class ContributionWalk:
         return self.code.hold("leaf", self._spread(self.model["leaves"][place]))
 
     def _keep_leaves(self, node: Any, slot: Any, values: list[Any]) -> None:
-        """Emit the sums of children that are leaves."""
+        """Emit the sums of those children of a node that are leaves."""
         for side, is_leaf in enumerate(self._bits(node, "left_is_leaf", "right_is_leaf")):
             with self.code.block(lambda body, is_leaf=is_leaf: guard(body, [is_leaf > 0])):
                 with self._each_point() as point:
                     self._put("S", self._sum_place(slot + 1, i64(side), point), values[side])
 
     def _complete(self, slot: Any) -> None:
-        """Emit what is done at a node after those below it."""
+        """Emit the work at a node after its children have been visited."""
         node = self.code.hold("node", self.nodes[slot])
         s = self.code.hold("s", self._get("s", slot))
 
@@ -283,7 +283,7 @@ class ContributionWalk:
         self._join(node, slot, s, self._bits(node, "side")[0], below)
 
     def _join(self, node: Any, slot: Any, s: Any, side: Any, below: Below) -> None:
-        """Emit the sums of a node, and what its feature gets; `below` gives those of children."""
+        """Emit a node's sums and the contribution to its feature; `below` returns a child's sum."""
         code = self.code
         share = code.hold("share", self._spread(self.shares[slot]))
         factor, is_fixed = self._number(node, "factor"), self._is_fixed(node)
@@ -299,32 +299,32 @@ class ContributionWalk:
         self._put_sum(feature, self._fma(s, total, self._sum(feature)))
 
     def _source(self, node: Any) -> Any:
-        """Return the feature that a node counts for."""
+        """Return the feature that the node's contribution is added to."""
         return self.code.hold("source", self.model["sources"][_wide(self._number(node, "column"))])
 
     def _sum_place(self, slot: Any, side: Any, point: Any) -> Any:
         return (slot * 2 + side) * self.n_points + point
 
     def _is_fixed(self, node: Any) -> Any:
-        """Return whether a node's feature is the fixed one; None where there is none."""
+        """Return whether a node's feature is the fixed one; None without interactions."""
         if not self.interactions:
             return None
         return self.code.hold("is_fixed", tirx.EQ(self._source(node), self.fixed))
 
     def _factor(self, factor: Any, point: Any, is_fixed: Any) -> Any:
-        """Return g of a node: that of the table, or for the fixed feature 1 if known, else 0."""
+        """Return factor g of a node: from the table, or 1 or 0 for the fixed feature."""
         g = self.model["factors"][_wide(factor) * (2 * self.n_points) + point]
         if is_fixed is not None:
             g = tirx.Select(is_fixed, self.known, self.code.hold("g", g))
         return self._spread(g)
 
     def _multiple(self, factor: Any, point: Any) -> Any:
-        """Return m of a node."""
+        """Return the multiple m of a node, from the table of factors."""
         place = _wide(factor) * (2 * self.n_points) + self.n_points + point
         return self._spread(self.model["factors"][place])
 
     def _write(self, features: Any) -> None:
-        """Write the sums of a block, of those lanes that have rows of their own."""
+        """Write the sums of a block to the result, for lanes that hold rows of the batch."""
         code, width = self.code, self.width
         count = tirx.min(i64(width * VECTORS), self.result.shape[0] - self.first_row)
         with code.nest("row", [count, features]) as (row, feature):

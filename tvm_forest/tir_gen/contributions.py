@@ -1,4 +1,4 @@
-"""The code of SHAP values and of their interactions.
+"""Builds the TIR functions that compute SHAP values and their interactions.
 
 takes: ContributionTables; gives: a TIR function (rows, tables ..., result).
 
@@ -18,7 +18,7 @@ from .contribution_walk import REAL, VECTORS, ContributionWalk
 from .ir import guard, i64
 
 SINGLE = "_of_one"
-"""What follows these names in that of a function that takes its rows one by one."""
+"""Name suffix of the function that takes rows one by one."""
 
 THREADS = 64
 """Threads of a block on a GPU, each with one row."""
@@ -27,14 +27,14 @@ THREADS = 64
 def emit_contributions(
     tables: ContributionTables, name: str, width: int, fused: bool, on_gpu: bool
 ) -> tirx.PrimFunc:
-    """Return the function of contributions, or of interactions.
+    """Return the TIR function that computes contributions or interactions.
 
     Args:
         tables: the model.
         name: CONTRIBUTIONS, or INTERACTIONS, whose groups are outputs and features.
-        width: rows side by side.
-        fused: whether the machine multiplies and adds at once.
-        on_gpu: whether rows belong to the threads of a GPU, one each, or to parallel blocks.
+        width: number of rows side by side in vector lanes.
+        fused: whether the machine has a fused multiply-add.
+        on_gpu: whether each GPU thread takes one row; else parallel blocks of rows are emitted.
 
     Emits:
         a function (rows, arrays of `contribution_arrays` ..., result), where result is float64
@@ -75,9 +75,9 @@ def emit_contributions(
 def list_functions(
     name: str, looks_up: bool, on_gpu: bool, abilities: frozenset[str]
 ) -> dict[str, tuple[int, int]]:
-    """Return for each function, by its name, how many rows lie side by side, and are a block.
+    """Map the name of each function to its vector width and its block size, in rows.
 
-    That of single rows comes first if there is one; a look-up takes them as others.
+    The single-row function, if there is one, comes first; look-ups have none.
     """
     if looks_up or on_gpu:
         return {name: (1, BLOCK if looks_up else 1)}
@@ -86,14 +86,14 @@ def list_functions(
 
 
 def count_block_rows(width: int) -> int:
-    """Return how many rows a block has."""
+    """Return how many rows a block has, for a vector width."""
     return width * VECTORS if width > 1 else 1
 
 
 def choose_width(abilities: frozenset[str]) -> int:
     """Return how many rows lie side by side on a CPU: two vectors of them.
 
-    Branches depend on the trees alone, so more rows share what a wrong guess of the CPU costs.
+    Branches depend on the trees alone, so more rows share the cost of one misprediction.
     """
     if "avx512f" in abilities:
         return 16

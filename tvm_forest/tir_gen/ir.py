@@ -1,8 +1,8 @@
-"""TIR as a value: find parts of it, and build it again with a part changed.
+"""Helpers that search TIR and rebuild it with a part changed.
 
-takes: statements and expressions; gives: answers, statements, expressions.
+takes: statements and expressions; gives: new ones, or facts about them.
 
-Every pass and every walker uses these few words, so that each says only what is its own:
+All passes and walkers use these helpers, so that each holds only its own logic:
 
     find_all(body, tirx.For)                       all loops inside
     change_loop(loop, body=..., extent=...)        the same loop with another body and extent
@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import sym, tirx
 
 Change = Callable[[tirx.Stmt, tuple[tirx.For, ...]], tirx.Stmt | None]
-"""Takes a statement and the loops around it, outermost first; returns what takes its place."""
+"""Takes a statement and the loops around it, outermost first; returns its replacement."""
 
 
 def i64(value: int) -> tirx.IntImm:
@@ -29,17 +29,17 @@ def i64(value: int) -> tirx.IntImm:
 
 
 def name_of_var(loop: str) -> str:
-    """Return the name of a loop's variable: one that TVMScript can parse, as "class" is not."""
+    """Return the name of a loop's variable; Python keywords such as "class" get a trailing "_"."""
     return loop + "_" * iskeyword(loop)
 
 
 def lanes(first: Any, count: int) -> Any:
-    """Return the index of `count` elements side by side, the number of the first if it is one."""
+    """Return the index of `count` consecutive elements; for one, just `first`."""
     return first if count == 1 else tirx.Ramp(first, i64(1), count)
 
 
 def spread(value: Any, count: int) -> Any:
-    """Return a value in each of `count` lanes, the value itself if it is one."""
+    """Broadcast a value to `count` lanes; for one lane, return the value itself."""
     return value if count == 1 else tirx.Broadcast(value, count)
 
 
@@ -49,7 +49,7 @@ def spread(value: Any, count: int) -> Any:
 def find_all(
     node: Any, kind: Any, where: Callable[[Any], bool] = lambda _: True, order: str = "post"
 ) -> list[Any]:
-    """Return all nodes of a class inside some code, with order "pre" the outer ones first."""
+    """Return all nodes of a class inside `node`; with order "pre", outer nodes first."""
     found: list[Any] = []
 
     def look(x: Any) -> None:
@@ -61,31 +61,31 @@ def find_all(
 
 
 def find_loops(statement: Any, key: str = "") -> list[tirx.For]:
-    """Return all loops inside that carry an annotation, outermost first."""
+    """Return all loops inside a statement that carry annotation `key`, outermost first."""
     return find_all(statement, tirx.For, lambda loop: not key or key in loop.annotations, "pre")
 
 
 def find_stores(statement: Any, buffer: Any = None) -> list[tirx.BufferStore]:
-    """Return the stores to a buffer, or all."""
+    """Return the stores to a buffer, or all stores if none is given."""
     return find_all(
         statement, tirx.BufferStore, lambda x: buffer is None or x.buffer.same_as(buffer)
     )
 
 
 def mentions(node: Any, variables: Iterable[Any]) -> bool:
-    """Return whether one of some variables or buffers occurs."""
+    """Return whether code uses any of the given variables or buffers."""
     wanted = set(variables)
     return bool(wanted) and bool(find_all(node, tirx.Var, wanted.__contains__))
 
 
 def step_of(index: Any, var: tirx.Var) -> int | None:
-    """Return how far an index moves from one value of a variable to the next; None if unevenly."""
+    """Return the constant step of an index per unit of the variable; None if it is not linear."""
     linear = sym.detect_linear_equation(index, [var])
     return int(linear[0]) if len(linear) == 2 and isinstance(linear[0], tirx.IntImm) else None
 
 
 def split_condition(condition: Any) -> list[Any]:
-    """Return the conditions that all hold where this one does."""
+    """Split a conjunction into its conditions."""
     if isinstance(condition, tirx.And):
         return [*split_condition(condition.a), *split_condition(condition.b)]
     return [condition]
@@ -106,30 +106,30 @@ def with_body(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
 
 
 def replace_vars(node: Any, swaps: dict[Any, Any]) -> Any:
-    """Return code with variables replaced by expressions."""
+    """Substitute expressions for variables."""
     swap = (tirx.Var, lambda var: swaps.get(var, var))
     return tvm_ffi.structural_map(node, swap) if swaps else node
 
 
 def at_iteration(loop: tirx.For, value: Any) -> tirx.Stmt:
-    """Return the body of a loop for one value of its variable; loops inside get their own."""
+    """Return a loop's body for one value of its variable, with fresh variables for loops inside."""
     inner = [x.loop_var for x in find_loops(loop.body)]
     fresh = {var: tirx.Var(var.name, var.ty) for var in inner}
     return replace_vars(loop.body, {loop.loop_var: value, **fresh})
 
 
 def guard(statement: tirx.Stmt, conditions: list[Any]) -> tirx.Stmt:
-    """Return a statement that is done when all of that holds."""
+    """Return a statement that runs only if all conditions hold."""
     return tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement
 
 
 def join_statements(statements: list[tirx.Stmt]) -> tirx.Stmt:
-    """Return statements as one."""
+    """Join statements into one sequence."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
 def rewrite_loops(node: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
-    """Return code whose loops, wherever they are, are changed, innermost first."""
+    """Apply `change` to all loops inside, innermost first."""
     return tvm_ffi.structural_map(node, (tirx.For, change))
 
 
@@ -139,7 +139,7 @@ def rewrite_nest(
     around: tuple[tirx.For, ...] = (),
     inside_first: bool = False,
 ) -> tirx.Stmt:
-    """Return a nest whose loops and single statements are changed, with the loops around in hand.
+    """Apply `change` to the loops and single statements of a nest; it also gets the loops around.
 
     Sequences, conditions and attributes are descended through.
 

@@ -1,9 +1,9 @@
-"""What comes after the sums: margins of a row, and its values.
+"""The epilogue after the sums: computes the margins of a row, and its values.
 
 takes: buffers of the function under construction; gives: a block "finish" in it.
 
-Every link is spelled as XGBoost computes it, step by step in float32, so results differ only as far
-as two implementations of `exp` do.
+Every link follows XGBoost's formula step by step in float32, so results differ only as far as two
+implementations of `exp` do.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from . import ops
 from .coarse_links import COARSE, spans_of_targets
 
 SIGMOID_CLIP = 88.7
-"""XGBoost keeps `exp(-margin)` finite in float32 by this bound."""
+"""Bound that XGBoost puts on the margin, so that `exp(-margin)` stays finite in float32."""
 
 
 def emit_epilogue(
     forest: Forest, n: Any, base: Any, results: dict[str, Any], table: Any = None
 ) -> None:
-    """Append the block that makes margins of sums and values of margins, where they differ.
+    """Append the block that computes margins from sums and values from margins, where they differ.
 
     Args:
-        forest: says what is to be done.
+        forest: has the link, the base scores, and how sums are scaled.
         n: number of rows.
         base: buffer of the base scores.
-        results: the buffers "sum", "margin" and "value" that there are, by name.
+        results: those of the buffers "sum", "margin" and "value" that the function has, by name.
         table: buffer of the table of powers, where the link needs it, see `results.link_arrays`.
 
     Emits:
@@ -59,7 +59,7 @@ def emit_epilogue(
 
 
 def _emit_margins(forest: Forest, r: Any, base: Any, total: Any, margin: Any) -> None:
-    """Divide, multiply and add what comes last; classes without a tree have a base score only."""
+    """Store margins: sums divided, scaled and shifted; classes without trees get the base score."""
     dtype, trees = forest.sum_dtype, forest.trees_of_class
     for c in range(forest.n_outputs):
         value = total[r, c]
@@ -86,7 +86,7 @@ def _emit_values(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table:
 
 
 def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
-    """The link of a margin in the dtype of the values."""
+    """Return the link of one margin, in the dtype of the values."""
     link, one = forest.link, tirx.FloatImm(dtype, 1.0)
     if link in _OF_A_MARGIN:
         return _OF_A_MARGIN[link](x)
@@ -116,7 +116,7 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
 
 
 def _emit_plain_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    """Exponentials of the margins themselves, times the inverse of their sum: as YDF does."""
+    """Emit softmax as YDF does: no maximum is subtracted; exponentials times 1 / their sum."""
     dtype = str(value.dtype)
     one = tirx.FloatImm(dtype, 1.0)
     total = tb.sblock_alloc_buffer((1,), dtype, scope="global")
@@ -133,7 +133,7 @@ def _emit_plain_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None
 
 
 def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    """Exponentials of the distances to the largest margin of a target, summed in float64."""
+    """Emit softmax over each target: the largest margin is subtracted; sums are float64."""
     dtype = str(value.dtype)
     kept = "float32" if forest.link == "rounded_softmax" else dtype
     top = tb.sblock_alloc_buffer((1,), kept, scope="global")
@@ -155,7 +155,7 @@ def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
 
 
 def _emit_sort(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    """Insert each margin into the sorted ones before it; equals keep their order, NaN is last."""
+    """Emit an insertion sort of the margins; equal ones keep their order, NaN comes last."""
     dtype, classes = str(value.dtype), forest.n_outputs
     lower = tb.sblock_alloc_buffer((1,), dtype, scope="global")
     IRBuilder.name("lower", lower)
@@ -176,11 +176,11 @@ _OF_A_MARGIN: dict[str, Callable[[Any], Any]] = {
     "exp": tirx.exp,
     "log1p_exp": lambda x: tirx.log1p(tirx.exp(x)),
 }
-"""Links that are one formula of a margin."""
+"""Link functions of a single margin, each as one formula."""
 
 _OF_ROWS: dict[str, Callable[[Forest, Any, Any, Any], None]] = {
     **dict.fromkeys(("softmax", "rounded_softmax"), _emit_softmax),
     "plain_softmax": _emit_plain_softmax,
     "sorted": _emit_sort,
 }
-"""Links of which a value depends on more than its margin."""
+"""Link functions whose values depend on several margins of a row."""

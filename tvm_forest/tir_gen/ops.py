@@ -2,18 +2,18 @@
 
 takes: nothing; gives: names of operators registered with TVM, and their calls in some code.
 
-    tvm_forest.walk(rows[r, 0], tree, layout buffers ...)      value of the leaf that row r reaches
-    tvm_forest.walk_id(rows[r, 0], tree, layout buffers ...)   number of that leaf in the source
-    tvm_forest.linear(walk, rows[r, 0], linear buffers ...)    value of the leaf of that number
-    tvm_forest.reduce(b[i], value, initial, how)               as the value of a store to b[i]
+    tvm_forest.walk(rows[r, 0], tree, layout buffers ...)      leaf value that row r reaches
+    tvm_forest.walk_id(rows[r, 0], tree, layout buffers ...)   that leaf's number in the source
+    tvm_forest.linear(walk, rows[r, 0], linear buffers ...)    value of the linear leaf `walk`
+    tvm_forest.reduce(b[i], value, initial, how)               the value to store to b[i]
 
 Buffers are passed as one load each ("anchors"): TVM's schedule primitives rewrite loads, so a walk
 still finds its buffers after `cache_read` has redirected them.
 
-A reduction joins a value to an array element as if nothing came between, in the way `how`: "add",
-"min", "max", or "atomic add" where other threads do the same. `initial` is what partial results
-start from, and has no effect on a result. TVM knows reductions by their form, and is told the form
-of ours, so that its own primitives apply to them.
+A reduction combines a value with an array element; `how` is "add", "min", "max", or "atomic add"
+where other threads update the same element. `initial` is the value that partial results start from;
+it does not change a result. TVM recognises reductions by their form, so ours are registered with
+it, and its own primitives apply to them.
 
 TVMScript prints operators as `T.tvm_forest_reduce(...)` and parses what it printed.
 """
@@ -44,20 +44,20 @@ REDUCE = "tvm_forest.reduce"
 WALKS = (WALK, WALK_ID)
 
 LANE, BALLOT = "tvmf_lane", "tvmf_ballot"
-"""Functions of a team of threads that decide a tile together, as its code calls them."""
+"""Names of the functions for a thread's lane in its team, and for its team's ballot."""
 EXTERN = (names.CALL_EXTERN, names.CALL_PURE_EXTERN)
 
 ADD, MIN, MAX, ATOMIC_ADD = "add", "min", "max", "atomic add"
 INITIAL = {ADD: 0.0, MIN: float("inf"), MAX: -float("inf"), ATOMIC_ADD: 0.0}
-"""What partial results start from, by how values are joined."""
+"""The value that partial results start from, by kind of reduction."""
 
 
 def reduce(element: Any, value: Any, how: str = ADD) -> Any:
-    """Return a reduction, which is to be stored to the element.
+    """Return a reduction of `value` into `element`, to be stored to that element.
 
     Args:
         element: load of the element.
-        value: what is joined to it.
+        value: value that is combined with it.
         how: a key of `INITIAL`.
     """
     dtype = element.ty.dtype
@@ -67,55 +67,58 @@ def reduce(element: Any, value: Any, how: str = ADD) -> Any:
 
 
 def reduce_into(element: Any, reduction: Any, how: str = "") -> Any:
-    """Return a reduction of the same value into another element, and perhaps in another way."""
+    """Return the same value reduced into another element, by `how` or as before."""
     return reduce(element, reduction.args[1], how or reduction.args[3].value)
 
 
 def join(reduction: Any) -> Any:
-    """Return what a reduction stores where no other thread writes."""
+    """Return the plain expression that a reduction stores if no other thread writes the element."""
     element, value, _, how = reduction.args
     plain = {MIN: tirx.min, MAX: tirx.max}.get(how.value)
     return plain(element, value) if plain else element + value
 
 
 def is_atomic(value: Any) -> bool:
-    """Return whether a value is a reduction that other threads join to the same element."""
+    """Return whether a value is an atomic reduction, to whose element other threads add too."""
     return is_call(value, REDUCE) and value.args[-1].value == ATOMIC_ADD
 
 
 def begin_kept(element: Any, value: Any) -> Any:
-    """Return what a sum begins with that is kept elsewhere for a while.
+    """Return the initial value of a cell that accumulates an element's sum for a while.
 
-    That is the element, or nothing if other threads add to it meanwhile.
+    It is the element, or 0 if other threads add to the element meanwhile.
 
     Args:
         element: load of the element.
-        value: what would be stored to it.
+        value: the value that would be stored to it.
     """
     return tirx.const(0.0, element.ty.dtype) if is_atomic(value) else element
 
 
 def add_to_kept(kept: Any, value: Any) -> Any:
-    """Return what is stored to a kept sum in place of a value; reductions are joined to it."""
+    """Return the value to store to the accumulating cell; reductions now add to the cell."""
     if not is_call(value, REDUCE):
         return value
     return reduce_into(kept, value, ADD if is_atomic(value) else "")
 
 
 def end_kept(element: Any, kept: Any, value: Any) -> Any:
-    """Return what is stored to the element when all is added to the kept sum."""
+    """Return the value to store to the element once the cell `kept` has the whole sum."""
     return reduce(element, kept, ATOMIC_ADD) if is_atomic(value) else kept
 
 
 def team_lane() -> Any:
-    """Return the number of a thread in its team, int64; a kernel puts its own variable there."""
+    """Return the index of a thread in its team, int64.
+
+    Kernels replace it by a variable of theirs.
+    """
     return tirx.call_pure_extern("int64", LANE)
 
 
 def ballot(outcome: Any, size: int) -> Any:
-    """Return the outcomes of all threads of a team, bit i that of thread i; int32.
+    """Return the bit mask of the outcomes of a team's threads, bit i from thread i; int32.
 
-    All threads of the team must come here together; others need not.
+    All threads of the team must reach this call together; other threads need not.
 
     Args:
         outcome: truth value of a thread.
@@ -125,30 +128,30 @@ def ballot(outcome: Any, size: int) -> Any:
 
 
 def find_extern(node: Any, name: str) -> list[Any]:
-    """Return the calls of a function inside some code."""
+    """Return the calls of the external function `name` inside some code."""
     return find_all(node, tvm.ir.Call, lambda call: is_extern(call, name))
 
 
 def is_extern(node: Any, name: str) -> bool:
-    """Return whether an expression calls a function by its name."""
+    """Return whether an expression calls the external function `name`."""
     return is_call(node, *EXTERN) and str(node.args[0].value) == name
 
 
 def keep_rounded(value: Any) -> Any:
-    """Return a product that no sum takes in before it is rounded.
+    """Return a product that LLVM rounds before it is added, so that no fused operation is formed.
 
-    TVM allows LLVM to fuse a product and a sum, which is then rounded once and not twice. LLVM's
-    `arithmetic.fence` keeps them apart; it costs no instruction. Kernels are written without it,
-    for their compilers are told to fuse nothing.
+    TVM allows LLVM to contract a product and a sum into one fused operation, which rounds once, not
+    twice. LLVM's `arithmetic.fence` prevents that at no cost. Kernels need no fence, as their
+    compilers are run with contraction off.
     """
     return tirx.call_llvm_pure_intrin(str(value.ty.dtype), "llvm.arithmetic.fence", value)
 
 
 def _register_reducer(how: str) -> None:
-    """Let TVM's primitives know a way of joining, and what its partial results start from.
+    """Register a kind of reduction, with its initial value, so that TVM's primitives accept it.
 
-    An initial value that is loaded, such as a base score, passes for that: the pass PlaceInitials
-    lets it enter once.
+    A loaded initial value, such as a base score, is accepted too: the pass PlaceInitials makes it
+    enter once.
     """
 
     def identity(initial: Any) -> Any:
@@ -168,7 +171,7 @@ def _register_reducer(how: str) -> None:
 
 
 def _register(name: str, in_script: Callable[..., Any], prints_dtype: bool) -> None:
-    """Register an operator, and what its call in TVMScript stands for."""
+    """Register an operator with TVM, and its name in TVMScript."""
     # it reads memory, so TVM may not write it twice or drop it
     register_op_attr(name, names.EFFECT_KIND, tirx.CallEffectKind.ReadState.value, level=11)
     script_name = name.replace(".", "_")
@@ -195,22 +198,22 @@ if REDUCE not in tvm.ir.Op.list_op_names():  # a second import finds them
 
 
 def is_call(node: Any, *names: str) -> bool:
-    """Return whether an expression is the call of one of some operators."""
+    """Return whether an expression calls one of the operators `names`."""
     return getattr(getattr(node, "op", None), "name", "") in names
 
 
 def find_calls(node: Any, *names: str) -> list[Any]:
-    """Return the calls of some operators inside some code."""
+    """Return the calls of the operators `names` inside some code."""
     return find_all(node, tvm.ir.Call, lambda call: is_call(call, *names))
 
 
 def find_walk(node: Any) -> Any | None:
-    """Return the walk inside some code, or None."""
+    """Return the first walk inside some code, None if it has none."""
     return next(iter(find_calls(node, *WALKS)), None)
 
 
 def replace_call(node: Any, names: tuple[str, ...], value: Any) -> Any:
-    """Return code in which a value stands for the calls of some operators."""
+    """Replace the calls of some operators by a value."""
     return tvm_ffi.structural_map(
         node, (tvm.ir.Call, lambda call: value if is_call(call, *names) else call)
     )

@@ -1,1 +1,1 @@
-"""Forest -> Forest: rewrites that keep every prediction."""
+"""Rewrites of a Forest that keep every prediction."""

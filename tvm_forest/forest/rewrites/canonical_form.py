@@ -1,4 +1,4 @@
-"""The canonical form: all tests compare with thresholds, and trees stand in rounds.
+"""The canonical form: all tests compare with thresholds, and trees are ordered by rounds.
 
 takes: Forest; gives: Forest.
 """
@@ -12,7 +12,7 @@ from .narrowing import narrow_thresholds
 from .ordering import arrange_by_round
 
 BETWEEN = 0.5
-"""Threshold between the 0 and the 1 of a membership column."""
+"""Threshold between the values 0 and 1 of a membership column."""
 
 
 def canonicalize(forest: Forest) -> Forest:

@@ -1,4 +1,4 @@
-"""Thresholds in the dtype of the rows.
+"""Narrows thresholds to the dtype of the rows.
 
 takes: Forest; gives: Forest.
 """
@@ -13,7 +13,7 @@ from .. import Array, Forest
 
 
 def narrow_thresholds(forest: Forest) -> Forest:
-    """Round float64 thresholds to float32 where rows are float32; no row goes another way."""
+    """Round float64 thresholds to float32 if rows are float32; all decisions stay the same."""
     threshold = round_thresholds(forest)
     return forest if threshold is forest.threshold else replace(forest, threshold=threshold)
 

@@ -1,6 +1,6 @@
-"""Choose and order the trees of a forest.
+"""Selects and orders the trees of a forest.
 
-takes: Forest; gives: Forest, whose `tree_id` tells where each tree comes from.
+takes: Forest; gives: Forest, whose `tree_id` records the origin of each tree.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def take_trees(forest: Forest, order: Array) -> Forest:
 
 
 def _with_null_tree(forest: Forest) -> Forest:
-    """Return the forest with a null tree behind the others."""
+    """Return the forest with a null tree at the end."""
     arrays = forest.arrays_per("node") | forest.arrays_per("tree")
     entries = {name: ROLES[name].in_null_tree for name in arrays}
     entries |= dict.fromkeys(
@@ -75,9 +75,9 @@ def count_rounds(forest: Forest) -> int:
 
 
 def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
-    """Return the forest of the rounds `begin` to `end - 1`, counted anew, without tiles.
+    """Return the forest of the rounds `begin` to `end - 1`, renumbered, without tiles.
 
-    The trees stand in the source model's order, whatever was done to the forest before.
+    The trees are in the source model's order, whatever the order of the given forest.
 
     Args:
         forest: source of the trees; the base score stays, unless it is that of the first round and
@@ -101,10 +101,10 @@ def _take_base_score(forest: Forest, begin: int) -> Array:
 
 
 def silence_rounds(forest: Forest, begin: int, end: int) -> Forest:
-    """Return the forest in which trees of other rounds change no margin.
+    """Return the forest with the trees of other rounds made to change no margin.
 
-    No node goes, so what is compiled for the forest can evaluate this one, too. The trees that are
-    silent count as none of the source model, and rounds are counted anew.
+    No node is removed, so code for the forest can evaluate the result too. Neutralised trees get no
+    number in the source model, and rounds are renumbered.
 
     Args:
         forest, begin, end: see `take_rounds`.
@@ -132,7 +132,7 @@ def silence_rounds(forest: Forest, begin: int, end: int) -> Forest:
 
 
 def arrange_by_round(forest: Forest) -> Forest:
-    """Put tree `round * C + c` at the place of class c's tree of that round.
+    """Put tree `round * C + c` in the place of class c's tree of that round.
 
     The order within a class stays. Classes with fewer trees than others get null trees, as does a
     forest without any tree. A tree whose leaves hold vectors is a round by itself.
@@ -177,7 +177,7 @@ def sort_trees(forest: Forest, by: str = "depth") -> Forest:
 
 
 def order_by_level(forest: Forest) -> tuple[Array, Array]:
-    """Number the nodes tree by tree, level by level, left to right.
+    """Return the nodes in level order, left to right, tree by tree.
 
     Returns:
         (order, place), int64 (N,) each: order[i] is the node that comes i-th, and place[node] the
@@ -195,10 +195,10 @@ def order_by_level(forest: Forest) -> tuple[Array, Array]:
 
 
 def order_depth_first(forest: Forest) -> tuple[Array, Array]:
-    """Number the nodes tree by tree, siblings together, the larger subtree of the two first.
+    """Return the nodes depth first, siblings together, the larger subtree first.
 
-    So a walk that goes on into the larger side, as most do, stays near: its next pair of siblings
-    comes right behind.
+    A walk that goes on into the larger side, as most do, then finds its next pair of siblings close
+    by.
 
     Returns:
         (order, place), see `order_by_level`.

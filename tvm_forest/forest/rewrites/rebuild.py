@@ -1,4 +1,4 @@
-"""A forest made of the nodes of another: the one place that copies the fields of nodes.
+"""Builds a forest from nodes of another: the one place that copies the fields of nodes.
 
 takes: Forest, numbers of its nodes; gives: Forest.
 """

@@ -23,18 +23,18 @@ from .. import Forest
 from ..model import ROLES
 
 LEFT_OUT_UNLESS_ALL = ("hits", "cover")
-"""Fields that decide no prediction, and go where one of the models does not have them."""
+"""Fields that decide no prediction, and are dropped unless all models have them."""
 
 _OWN = {
     *("source", "base_score", "categories", "tree_offset", "tree_class", "tree_id", "n_rounds"),
     *("rounds_left_out", "with_all_rounds", "tile", "tile_size", "listed_categories"),
     *("term_feature", "term_coefficient", *LEFT_OUT_UNLESS_ALL),
 }
-"""Fields that may differ from model to model. Those of nodes and trees may, too."""
+"""Fields that may differ from model to model, as those of nodes and trees may."""
 
 
 def stack_forests(forests: Sequence[Forest]) -> Forest:
-    """Return the forest that gives the margins of several, side by side.
+    """Return one forest with the margins of several models as outputs.
 
     Args:
         forests: one or more, each of one output, alike in all but their trees and base scores; they
@@ -109,7 +109,7 @@ def _join_arrays(forests: Sequence[Forest]) -> dict[str, Any]:
 
 
 def _join_terms(forests: Sequence[Forest]) -> dict[str, Any]:
-    """Return the terms of linear leaves of all models, and where those of each leaf begin."""
+    """Return the linear leaves' terms of all models, and where those of each leaf begin."""
     if not forests[0].is_linear:
         return {}
     parts = [(x.leaf_terms, x.term_feature, x.term_coefficient) for x in forests]
@@ -123,7 +123,7 @@ def _join_terms(forests: Sequence[Forest]) -> dict[str, Any]:
 
 
 def _say(value: Any) -> str:
-    """Return what a field is, in a few words."""
+    """Describe a field's value in a few words."""
     dtype = getattr(value, "dtype", None)
     text = repr(value) if dtype is None else f"an array of {dtype}"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -106,7 +106,7 @@ def _members(forest: Forest) -> Array:
 
 
 def _steps(inside: Array) -> Array:
-    """Return where each side of each node leads: k < n is node k of the tile, n + c is child c.
+    """Return the target of each side of each node: k < n is node k of the tile, n + c is child c.
 
     Args:
         inside: bool (S, n, 2), whether the left and the right child are in the tile.
@@ -133,7 +133,7 @@ def _steps(inside: Array) -> Array:
 
 
 def _look_up(step: Array) -> Array:
-    """Walk all shapes with all outcomes at once; return uint8 (S, 2**n)."""
+    """Evaluate all shapes with all outcomes at once; return uint8 (S, 2**n)."""
     n_shapes, size, _ = step.shape
     outcome = np.arange(1 << size)
     shape = np.arange(n_shapes)[:, None]

@@ -81,7 +81,7 @@ def tile_nodes(
 
 
 def _has_small_table(tiled: Forest) -> bool:
-    """Whether the look-up table has at most `TABLE_BYTES`.
+    """Return whether the look-up table has at most `TABLE_BYTES`.
 
     There are 132 shapes of tiles of 6 nodes, which take 132 * 64 bytes, so up to this size every
     table is small; larger tiles must be counted.
@@ -149,5 +149,5 @@ def _grow_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) ->
 
 
 def _inner_only(forest: Forest, node: Array) -> Array:
-    """Replace leaves, and what is no node, by -1."""
+    """Replace leaves and missing nodes by -1."""
     return np.where((node < 0) | forest.is_leaf[node], -1, node)

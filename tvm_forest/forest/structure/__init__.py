@@ -1,1 +1,1 @@
-"""The three parts of a forest, the meaning of each field, and what every forest must satisfy."""
+"""The three parts of a forest, with the fields and invariants of each."""

@@ -1,4 +1,4 @@
-"""The distinct tests of a model: which columns are compared, and with which thresholds.
+"""Collects the distinct tests of a model: its columns and their thresholds.
 
 takes: Trees; gives: DistinctTests.
 
@@ -37,7 +37,7 @@ class DistinctTests(NamedTuple):
     of_node: Array
 
     def spread(self, values: Array) -> Array:
-        """Return for each node, (N,), the value (P,) of its test; 0 at leaves."""
+        """Return the value (P,) of each node's test, (N,); 0 at leaves."""
         return np.append(values, values.dtype.type(0))[self.of_node]
 
 
@@ -57,7 +57,7 @@ def find_distinct_tests(forest: Trees) -> DistinctTests:
 
 
 def _find_fresh(values: Array) -> Array:
-    """Return which of some sorted values are not like the one before, bool."""
+    """Return which sorted values differ from the previous one, bool."""
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
@@ -71,10 +71,10 @@ def _sort_inner_nodes(forest: Trees) -> Array:
 
 
 def _sort_floats(values: Array) -> Array:
-    """Do what `np.argsort(values, kind="stable")` does in a third of its time; no value is NaN.
+    """Return the same as `np.argsort(values, kind="stable")`, in a third of the time; no NaN.
 
-    The bits of floats are made such that they compare as the values do, and sorted 16 at a time,
-    from the lowest on, for numpy sorts so small integers by counting them.
+    Float bits are mapped to integers of the same order, and radix-sorted 16 bits at a time: for
+    such small integers numpy's stable sort counts.
     """
     bits = (values + values.dtype.type(0)).view(f"u{values.itemsize}")  # -0.0 becomes its equal
     sign = bits.dtype.type(1 << 8 * values.itemsize - 1)

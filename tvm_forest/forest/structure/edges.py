@@ -37,9 +37,9 @@ def find_children(forest: Trees) -> tuple[Array, Array]:
 
 
 def find_steps(forest: Trees) -> tuple[Array, Array]:
-    """Return where a step to the left and to the right leads, int64 (N + 1,).
+    """Return the targets of steps to the left and to the right, int64 (N + 1,).
 
-    At a leaf it leads nowhere else, and from node -1, for which the last entry stands, to -1.
+    A step from a leaf stays there; from node -1, the last entry, it leads to -1.
     """
     stay, base = np.arange(forest.n_nodes), forest.tree_offset[forest.node_tree]
     left, right = np.full((2, forest.n_nodes + 1), LEAF, np.int64)
@@ -51,7 +51,7 @@ def find_steps(forest: Trees) -> tuple[Array, Array]:
 def find_oblivious(forest: Trees) -> Array:
     """Return bool (T,), whether all nodes of each level of a tree have one test, and two children.
 
-    So is a tree that is a single leaf.
+    This includes trees of a single leaf.
     """
     alike, column, node = np.ones(forest.n_trees, bool), forest.column, forest.tree_offset[:-1]
     while node.size:

@@ -18,7 +18,7 @@ from .metadata import per_model
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InputMeaning:
-    """Columns of a row, their dtype and names, missing values, categories, and refusals.
+    """The columns of a row: dtype, names, missing values, categories, and refusals.
 
     Attributes:
         n_features: F, columns that walks read, membership columns included.
@@ -101,7 +101,7 @@ class InputMeaning:
 
     @property
     def given_width(self) -> int:
-        """Columns of the rows that users pass."""
+        """Number of columns of the rows that users pass."""
         return self.row_width if self.encoder is None else self.encoder.width
 
     @property
@@ -130,12 +130,12 @@ class InputMeaning:
 
     @property
     def looks_at_values(self) -> bool:
-        """Whether rows may hold values that are refused."""
+        """Whether rows must be checked for values that are refused."""
         return bool(self.refuses or self.refuses_unseen)
 
     @property
     def row_width(self) -> int:
-        """Columns of clean rows: F without the membership columns."""
+        """Number of columns of clean rows: F without the membership columns."""
         return self.n_features - len(self.derived)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What every Forest must satisfy, checked when it is made.
+"""The invariants of every Forest, checked when it is made.
 
 takes: Forest; gives: the first broken invariant as a sentence, or None.
 """
@@ -72,7 +72,7 @@ def _rule_problem(forest: Forest) -> str | None:
 
 
 def _category_problem(forest: Forest) -> str | None:
-    """Sets of categories are of whole numbers, and of what is there."""
+    """Return a problem of the sets of categories: not whole numbers, or dangling references."""
     for name, count, sets in (
         ("categories", forest.n_nodes, forest.categories.items()),
         ("derived", forest.row_width, forest.derived),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SHIFT = np.uint64(29)
 
 TABLES, TABLE_BITS = 3, 20
-"""Tables in which keys are looked for, and bits of the number of a slot: a table that the caches
-hold."""
+"""Number of hash tables, and bits of a slot number: the caches hold one table
+at a time."""
 
 
 class LeafTable(NamedTuple):
@@ -69,9 +69,9 @@ def find_distinct(values: Array) -> tuple[Array, Array]:
 def _find_distinct_keys(keys: Array) -> tuple[Array, Array]:
     """Find the keys that differ: the first of each kind, and the kind of each.
 
-    Of the keys that some bits lead to a slot of a table the first one has it, and all that equal it
-    are known. The others fall on slots of the next table, by further bits; those of too many kinds
-    are sorted at last.
+    In each table a slot takes the first key that hashes to it, and all keys equal to it are then
+    known. The others go to the next table, by other bits; after the last table, the remaining ones
+    are sorted.
     """
     kind, unknown, firsts, count = np.empty(len(keys), np.int64), np.arange(len(keys)), [], 0
     bits = min(TABLE_BITS, len(keys).bit_length())

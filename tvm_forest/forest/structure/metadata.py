@@ -1,13 +1,13 @@
-"""Facts about each field of a Forest besides its type.
+"""Metadata about each field of a Forest.
 
 takes: the metadata of dataclass fields; gives: which fields belong to nodes or trees, and which
 decide a prediction.
 
     feature: Array = field(metadata=per_node(1, in_null_tree=LEAF))
 
-says that `feature` has one entry a node, is the second field that enters the signature, and is -1
-at the only node of a null tree. Whatever reorders nodes, takes trees, checks shapes or writes files
-asks this metadata, so a new field is written down in one place.
+means that `feature` has one entry per node, is the second field in the signature, and is -1 at the
+only node of a null tree. Code that reorders nodes, takes trees, checks shapes or writes files uses
+this metadata, so a new field is declared in one place.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Unit = Literal["node", "tree", "model"]
 
 
 class Role(NamedTuple):
-    """What one field is.
+    """The role of a Forest's field.
 
     Attributes:
-        unit: what the field has an entry for; "model" for all that is neither of nodes nor trees.
+        unit: the unit with one entry each: "node", "tree", or "model" for all other fields.
         place: position among the fields that enter `Forest.signature`, counted from 0 and never
             changed, because saved files hold signatures; None for fields that decide no prediction.
         in_null_tree: entry for the single leaf of a null tree, or for the null tree itself.
         signed_if_set: whether the default stays out of the signature, as it must for fields that
             are younger than the first saved files.
-        default: of the field, None if it has none.
+        default: default of the field, None if it has none.
     """
 
     unit: Unit

@@ -28,15 +28,15 @@ class OutputMeaning:
             without it has none.
         sum_scale: what the sum of leaf values is multiplied with before the base score is added;
             other numbers than 1 need `base_first` False.
-        aggregate: what is made of the leaf values of a class; "average" divides their sum by the
+        aggregate: how the leaf values of a class are combined; "average" divides their sum by the
             number of trees of the class.
-        link: what turns margins into values; "sorted" puts those of a row in ascending order,
-            "variance" takes `exp(2 * margin)` of each second output, which is the logarithm of a
-            deviation. It and the "coarse" links have powers that are never below
-            `rules.LEAST_POWER`.
-        link_scale: what margins are multiplied with before a sigmoid, or divided by before a
-            "halving", `2 ** -margin`, or an "isolation", `-(2 ** -margin)`.
-        score_offset: what `decision_function` of an isolation forest takes off its values; or None.
+        link: function from margins to values; "sorted" sorts the margins of a row in ascending
+            order, "variance" takes `exp(2 * margin)` of each second output, the logarithm of a
+            standard deviation. That and the "coarse" links use an exponential with exponents
+            bounded below by `rules.LEAST_POWER`.
+        link_scale: factor of margins before a sigmoid, or divisor before a "halving", `2 **
+            -margin`, or an "isolation", `-(2 ** -margin)`.
+        score_offset: number that an isolation forest's `decision_function` subtracts; or None.
         value_dtype: dtype that margins are rounded to before the link, and that of the values; None
             is the dtype of the sum.
         label_rule: how `predict` picks a class: not at all, the largest margin, the same as C++
@@ -70,7 +70,7 @@ class OutputMeaning:
 
     @property
     def n_outputs(self) -> int:
-        """C, the margins of one row."""
+        """C, the number of margins of a row."""
         return len(self.base_score)
 
     @property
@@ -80,7 +80,7 @@ class OutputMeaning:
 
     @property
     def class_rule(self) -> LabelRule:
-        """How a class is chosen: `label_rule`, or the rule of the link if there are no labels."""
+        """The rule that selects a class: `label_rule`, or that of the link without labels."""
         if self.gives_labels:
             return self.label_rule
         if self.link.endswith("softmax"):

@@ -1,4 +1,4 @@
-"""The first part of a Forest: its trees, as a structure of arrays.
+"""The first part of a Forest: its trees, as arrays over all nodes.
 
 takes: arrays; gives: Trees, with counts, depths and the distinct tests of their nodes.
 
@@ -46,7 +46,7 @@ class Trees:
         tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
         categories: set of categories that a node tests for, by the number of the node among all N;
             such a node has no threshold.
-        comparison: what sends a value to the left.
+        comparison: "<" or "<="; values that compare so go left.
         n_rounds: boosting rounds of the model.
         rounds_left_out: rounds of the source object behind its best one, which are not here.
         with_all_rounds: the Forest that has these too; None if there are none, or for a forest from

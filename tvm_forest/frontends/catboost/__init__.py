@@ -65,7 +65,7 @@ SUPPORT = [
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a model file; None if it is none of CatBoost's."""
+    """Load the content of a model file; None if it is not CatBoost's."""
     with name_in_errors(f"catboost {name}"):
         if data.startswith(_BINARY):
             forest = _load_object(_read_binary(data), "by loss")
@@ -75,7 +75,7 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load a fitted object, with all of its trees; None if it is none of CatBoost's."""
+    """Load a fitted object, with all of its trees; None if it is not CatBoost's."""
     name = find_class(model, "catboost", _KINDS)
     if name is None:
         return None
@@ -110,7 +110,7 @@ def _read_binary(data: bytes) -> Any:
 
 
 def _check_whole(data: bytes) -> None:
-    """Refuse a `.cbm` file whose tables of statistics are cut off, which CatBoost does not see."""
+    """Refuse a `.cbm` file with truncated tables of statistics, which CatBoost accepts."""
     cursor = Cursor(data, len(_BINARY))
     cursor.read_array("u1", cursor.read_number("<I", "model"), "model")
     if cursor.at < len(data):
@@ -119,7 +119,7 @@ def _check_whole(data: bytes) -> None:
 
 
 def _load_object(model: Any, kind: Kind) -> Forest:
-    """Load an object by way of the JSON file that it writes."""
+    """Load an object through the JSON file that it writes."""
     with make_folder("load") as folder:
         path = folder / "model.json"
         try:
@@ -210,7 +210,7 @@ def _read_scale_and_bias(document: Document) -> tuple[float, Array]:
 
 
 def _count_outputs(document: Document) -> int:
-    """Return how many numbers a leaf of the first tree has."""
+    """Return the number of values in a leaf of the first tree."""
     name, trees = _find_trees(document)
     tree = trees[0] if isinstance(trees[0], dict) else {}
     if name == "oblivious_trees":
@@ -263,7 +263,7 @@ def _read_trees(
 
 
 def _ask_leaf_numbers(model: Any) -> list[list[int]]:
-    """Return the numbers of the leaves of trees that are not oblivious, from left to right.
+    """Return the leaf numbers of non-oblivious trees, from left to right.
 
     CatBoost keeps for each node how far its children are from it, 0 for a leaf in its own place.
     """

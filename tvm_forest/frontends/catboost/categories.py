@@ -21,18 +21,18 @@ from ..refusals import damaged, unsupported
 from .document import Document, as_numbers, parse, take, take_index, take_number, take_written
 
 KINDS = ("Borders", "Buckets", "Counter", "BinarizedTargetMeanValue")
-"""The statistics that are known."""
+"""The supported kinds of statistics."""
 _COUNTS = ("Counter",)
 _MEANS = ("BinarizedTargetMeanValue",)
 _SEVERAL_TARGETS = (
     *("MultiLogloss", "MultiCrossEntropy", "MultiRMSE", "MultiRMSEWithMissingValues"),
     *("SurvivalAft", "PythonUserDefinedMultiTarget"),
 )
-"""Losses of rows with several targets."""
+"""Loss functions for several targets."""
 _PARTS = ("cat_feature_value", "float_feature", "cat_feature_exact_value")
 """Kinds of parts of a combination, in the order in which they enter a key."""
 _NO_KEY = 2**64 - 1
-"""The key of an empty place in CatBoost's table."""
+"""Marker of an empty place in CatBoost's hash table."""
 
 
 class DocumentFeatures(NamedTuple):
@@ -67,7 +67,7 @@ class StatisticTable(NamedTuple):
 
 
 def refuse_ambiguous(info: Document, loss: str, features: DocumentFeatures) -> None:
-    """Refuse statistics of which the document holds one table in place of several.
+    """Refuse statistics for which the document stores one table instead of several.
 
     A table goes by its features and kind. CatBoost keeps another for each way in which the target
     is divided into classes, and for each target of a row that has several.
@@ -97,7 +97,7 @@ def refuse_ambiguous(info: Document, loss: str, features: DocumentFeatures) -> N
 
 
 def missing_above(feature: Document) -> bool:
-    """Say whether a missing value of a feature of numbers is above all borders."""
+    """Return whether a feature's missing value counts as above all borders."""
     treatment = take(feature, "nan_value_treatment", str, "AsIs")
     if treatment not in ("AsIs", "AsFalse", "AsTrue"):
         raise damaged("nan_value_treatment", f"{treatment!r:.40} is not known")
@@ -105,7 +105,7 @@ def missing_above(feature: Document) -> bool:
 
 
 class EncodedColumns:
-    """The columns that an encoder makes, as splits name them."""
+    """The columns that an encoder makes, by the splits that use them."""
 
     def __init__(self, features: DocumentFeatures, document: Document) -> None:
         self.features = features
@@ -144,7 +144,7 @@ class EncodedColumns:
             raise damaged("split_index", what)
 
     def find_single(self, split: Document) -> int:
-        """Return the column of a split that tests for one category."""
+        """Return the column for a split on one category."""
         place = self._find_category(split)
         code = _as_hash(take(split, "value", int))
         if (place, code) not in self._of_single:
@@ -156,7 +156,7 @@ class EncodedColumns:
         return column
 
     def find_statistic(self, split: Document) -> tuple[int, float]:
-        """Return column and border of a split that tests a statistic."""
+        """Return the column and border for a split on a statistic."""
         number = take_index(split, "split_index") - self._first_split
         if not 0 <= number < len(self._borders):
             raise damaged("split_index", f"{split['split_index']} is none of a statistic")
@@ -253,7 +253,7 @@ def _integers(values: Any) -> Array:
 
 
 def _as_hash(value: Any) -> int:
-    """Return the 32 bits of a hash that is written as a number with or without a sign."""
+    """Return the 32 bits of a hash that is written as a signed or unsigned number."""
     if type(value) is not int or not -(2**31) <= value < 2**32:
         raise damaged("values", f"expected a number of 32 bits, got {value!r:.40}")
     return value % 2**32
@@ -282,7 +282,7 @@ def _read_table(data: Document, about: Document) -> StatisticTable:
 
 
 def _compute(about: Document, table: StatisticTable) -> Array:
-    """Return a statistic of each key, float32 (K + 1,); the last one is that of any other key."""
+    """Compute a statistic for each key, float32 (K + 1,), the last one for unknown keys."""
     kind, border = take(about, "ctr_type", str), take_index(about, "target_border_idx")
     if kind not in KINDS:
         what = f"'{kind:.40}' is not among those known ({', '.join(KINDS)})"

@@ -1,4 +1,4 @@
-"""The JSON format of CatBoost, taken apart with checks.
+"""Parses CatBoost's JSON format, with checks.
 
 takes: bytes of a model file; gives: the parts of its document, or a refusal that names the field.
 
@@ -35,7 +35,7 @@ def parse(data: bytes) -> Document:
 
 
 def take(holder: Any, name: str, kind: type, *default: Any) -> Any:
-    """Return a member of an object, which must be of a kind, and there unless a default is given.
+    """Return a member of an object; its type is checked, and it is required without a default.
 
     Raises:
         ModelFormatError: it is missing, or of another kind.
@@ -53,7 +53,7 @@ def take(holder: Any, name: str, kind: type, *default: Any) -> Any:
 
 
 def take_written(holder: Any, name: str) -> Document:
-    """Return a member that is an object, or the text of one, as in files of older versions.
+    """Return a member that is an object, or its JSON text, as in older files.
 
     It is empty if it is not there.
     """
@@ -68,7 +68,7 @@ def take_written(holder: Any, name: str) -> Document:
 
 
 def take_index(holder: Any, name: str, end: int = 2**31) -> int:
-    """Return a member of an object that is a number from 0 to below `end`."""
+    """Return an integer member from 0 to `end - 1`."""
     value: int = take(holder, name, int)
     if not 0 <= value < end:
         raise damaged(name, f"expected a number from 0 to {end - 1}, got {value}")

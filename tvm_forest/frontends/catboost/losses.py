@@ -1,4 +1,4 @@
-"""The link of each loss of CatBoost, and how its classes are chosen.
+"""The links and class rules of CatBoost's loss functions.
 
 takes: the part `model_info` of a document; gives: fields of Forest.
 
@@ -29,7 +29,7 @@ CLASSES: dict[str, Link] = {
     "MultiClass": "coarse_softmax",
 }
 _SEVERAL = ("MultiLogloss", "MultiCrossEntropy")
-"""Losses of several labels, each of which is there or not."""
+"""Loss functions of several independent labels."""
 NUMBERS: dict[str, Link] = {
     **dict.fromkeys(
         (
@@ -47,7 +47,7 @@ RANKS = (
     *("QuerySoftMax", "QueryCrossEntropy", "StochasticFilter", "StochasticRank", "LambdaMart"),
 )
 _OWN = ("PythonUserDefinedPerObject", "PythonUserDefinedMultiTarget", "")
-"""Losses of the user's own; a sum of models may have none."""
+"""User-defined loss functions; a sum of models may have none."""
 _KNOWN = (*CLASSES, *NUMBERS, *RANKS)
 _MAX_CLASSES = 2**16
 _LABEL_TYPES = {"Integer": int, "Float": float, "String": str, "Boolean": bool}
@@ -103,7 +103,7 @@ def _read_cut(info: Document) -> float:
 
 
 def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[Array, Array]:
-    """Put leaf values and biases into the order of the labels, which may be more than the classes.
+    """Reorder leaf values and biases by the labels, which may outnumber the classes.
 
     A model has labels without training rows if it was told by `classes_count` or `class_names`.
     Their margins are -inf.

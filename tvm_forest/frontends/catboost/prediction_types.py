@@ -1,4 +1,4 @@
-"""What CatBoost's `predict` makes of margins, by the name of its `prediction_type`.
+"""The results of CatBoost's `predict`, by `prediction_type`.
 
 takes: Forest, margins and values; gives: arrays as CatBoost gives them, to the bit.
 
@@ -82,7 +82,7 @@ TYPES: dict[str, Callable[[Forest, Array, Array], Array]] = {
 
 
 def _is_of_labels(forest: Forest) -> bool:
-    """Return whether each output is the chance of a yes or no by itself."""
+    """Return whether each output is an independent binary probability."""
     loss = forest.source.partition(" ")[2]
     return loss != "MultiClass" and CLASSES.get(loss) == "sigmoid"
 
@@ -92,7 +92,7 @@ def _has_softmax(forest: Forest) -> bool:
 
 
 def _link(link: Link, forest: Forest, margin: Array, value: Array) -> Array:
-    """Return the values of a link, which the model may have computed."""
+    """Return the values of a link, reusing those of the model if it has this link."""
     return value if link == forest.link else apply_link(link, margin)
 
 

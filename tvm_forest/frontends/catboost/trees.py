@@ -25,11 +25,11 @@ from ..refusals import damaged
 from .document import as_numbers, take
 
 _DEEPEST = 16
-"""CatBoost's own bound for the levels of an oblivious tree."""
+"""CatBoost's limit for the depth of an oblivious tree."""
 
 
 class Test(NamedTuple):
-    """What a split tests: a row goes to the right if `row[column] > border`.
+    """A split's test: a row goes right if `row[column] > border`.
 
     Attributes:
         column: of the rows that walks read.
@@ -43,7 +43,7 @@ class Test(NamedTuple):
 
 
 ReadSplit = Callable[[Any], Test]
-"""Returns what a split of the document tests."""
+"""Returns the test of a split in the document."""
 
 
 def read_oblivious(trees: list[Any], width: int, read_split: ReadSplit) -> tuple[Array, Nodes]:
@@ -89,7 +89,7 @@ def _unfold(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
 
 
 def _read_weights(tree: Any, leaves: int) -> Array:
-    """Return the weight of the rows of training in each leaf; NaN where the tree has none."""
+    """Return the weight of training rows in each leaf; NaN if the tree has none."""
     weights = take(tree, "leaf_weights", list, None)
     if not weights:
         return np.full(leaves, np.nan)
@@ -102,7 +102,7 @@ def _read_weights(tree: Any, leaves: int) -> Array:
 def read_others(
     trees: list[Any], width: int, read_split: ReadSplit, leaf_numbers: list[Any] | None
 ) -> tuple[Array, Nodes]:
-    """Read trees of objects in objects.
+    """Read non-oblivious trees, stored as nested objects.
 
     Args:
         trees: of the document.
@@ -121,7 +121,7 @@ def read_others(
 
 
 def _flatten(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
-    """Number the nodes of a tree from the root on, the left side of a node before its right."""
+    """Number the nodes of a tree depth first, left side first."""
     tests, values, right, rest = list[Test](), list[Any](), dict[int, int](), [(tree, -1)]
     cover = list[float]()
     while rest:
@@ -160,7 +160,7 @@ def _flatten(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
 
 
 def _join(parts: list[Nodes], width: int) -> tuple[Array, Nodes]:
-    """Put the arrays of all trees one after the other."""
+    """Concatenate the arrays of all trees."""
     empty: dict[str, Any] = dict.fromkeys(("left", "right", "feature", "node_id"), np.int64)
     empty |= {"threshold": np.float64, "default_left": bool, "leaf_value": np.float64}
     empty |= {"cover": np.float64}

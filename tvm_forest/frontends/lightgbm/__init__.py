@@ -69,7 +69,7 @@ SUPPORT = [
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a model file; None if it is none of LightGBM's."""
+    """Load the content of a model file; None if it is not LightGBM's."""
     if not data.startswith((b"tree\n", b"tree\r")):
         return None
     with name_in_errors(f"lightgbm {name}"):
@@ -108,14 +108,14 @@ def from_object(model: Any) -> Forest | None:
 
 
 def _of_object(forest: Forest, model: Any, name: str) -> Forest:
-    """Return the forest as an object of class `name` predicts; texts do not record the class."""
+    """Return the forest with the behaviour of class `name`, which text files do not record."""
     if name != "Booster":  # which checks rows as scikit-learn does
         forest = replace(forest, object_dtype="float64")
     return _with_labels(forest, model) if name == "LGBMClassifier" else forest
 
 
 def _with_labels(forest: Forest, model: Any) -> Forest:
-    """Return the forest with the labels of a classifier, unless that predicts margins."""
+    """Return the forest with a classifier's labels, unless it predicts margins."""
     labels = np.asarray(model.classes_)
     if callable(model.objective_):
         return forest
@@ -129,7 +129,7 @@ def _with_labels(forest: Forest, model: Any) -> Forest:
 
 
 def _read_link(text: ModelText) -> tuple[Link, float]:
-    """Return link and scale by the objective and its options, such as "sqrt" or "sigmoid:1"."""
+    """Return link and scale for an objective with options, such as "sqrt" or "sigmoid:1"."""
     name, *words = text.objective or ("",)
     if name not in _LINKS:
         what = f"'{name:.40}' is not among those known ({', '.join(filter(None, _LINKS))})"

@@ -67,7 +67,7 @@ def read_nodes(text: ModelText) -> tuple[Array, Nodes, dict[str, Any]]:
 
 
 def _read_linear_leaves(columns: dict[str, Array]) -> tuple[Array, Array]:
-    """Return what the terms of each leaf are added to, and where they begin and end."""
+    """Return the constants of linear leaves, and the range of each leaf's terms."""
     linear = np.repeat(columns["is_linear"] > 0, columns["num_leaves"])
     const, count = columns["leaf_value"].copy(), np.zeros(len(linear), np.int64)
     const[linear], count[linear] = columns["leaf_const"], columns["num_features"]
@@ -75,7 +75,7 @@ def _read_linear_leaves(columns: dict[str, Array]) -> tuple[Array, Array]:
 
 
 def _read_decisions(text: ModelText, categories: Sets) -> tuple[Array, Array, tuple[int, ...]]:
-    """Read how the M inner nodes decide.
+    """Read the tests of the M inner nodes.
 
     Returns:
         float64 (M,), thresholds such that values within 1e-35 of zero go where zero goes; bool
@@ -103,7 +103,7 @@ def _read_decisions(text: ModelText, categories: Sets) -> tuple[Array, Array, tu
 
 
 def _read_sets(text: ModelText, node: Array, tree: Array) -> Sets:
-    """Decode the bit sets of categorical nodes; the threshold is the number of the set in its tree.
+    """Decode the bit sets of categorical nodes; the threshold is the set's index in its tree.
 
     Args:
         text: the model.

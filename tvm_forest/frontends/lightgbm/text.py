@@ -67,7 +67,7 @@ _SAVE_AGAIN = "save it with LightGBM 4"
 
 @dataclass(frozen=True)
 class ModelText:
-    """A model as its file has it, with the counts checked.
+    """The contents of a model file, with checked counts.
 
     Attributes:
         objective: name and options of the objective; empty for one of the user's own.
@@ -89,7 +89,7 @@ class ModelText:
 
     @property
     def has_names(self) -> bool:
-        """Whether the names of the columns are the user's."""
+        """Whether the column names were given by the user."""
         return self.names != tuple(f"Column_{at}" for at in range(len(self.names)))
 
 
@@ -136,13 +136,13 @@ def read_text(data: bytes) -> ModelText:
 
 
 def _measure_trees(body: str) -> list[str]:
-    """Return the size of each block, as LightGBM finds it: up to the next line `Tree=`."""
+    """Return the text of each tree's block, as LightGBM finds it: up to the next `Tree=`."""
     begins = [match.start() for match in _HEADS.finditer(body)]
     return [str(after - begin) for begin, after in pairwise(begins)]
 
 
 def _split_lines(text: str) -> list[str]:
-    """Return lines without what ends them."""
+    """Return lines without line breaks."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
@@ -165,7 +165,7 @@ def _read_header(lines: list[str]) -> dict[str, str]:
 
 
 def _read_listed_categories(infos: str, n_features: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Read which categories each feature had, such as "-1:3:0:7"; -1 is a missing value.
+    """Read the categories of each feature, such as "-1:3:0:7"; -1 is a missing value.
 
     Nothing is known of a model whose header says it in another way: no prediction needs it.
     """
@@ -177,7 +177,7 @@ def _read_listed_categories(infos: str, n_features: int) -> tuple[tuple[int, tup
 
 
 def _read_pandas_categories(tail: list[str]) -> tuple[tuple[Any, ...], ...]:
-    """Read what follows the trees, in order to see that it is all there.
+    """Read the text after the trees, which also shows that the file is complete.
 
     Old files, and those of other tools, may have nothing behind the trees, whose sizes they tell.
     """
@@ -218,7 +218,7 @@ def _read_columns(body: str, sizes: list[int]) -> dict[str, Array]:
 
 
 def _read_counts(trees: list[dict[str, str]], n_leaves: Array) -> dict[str, Array]:
-    """Read how many training rows reached each leaf and inner node; nothing if a tree lacks them.
+    """Read the training rows of each leaf and inner node; nothing if a tree lacks them.
 
     Trees of a single leaf may leave them out, for nothing is shared out in them.
     """
@@ -236,7 +236,7 @@ def _read_counts(trees: list[dict[str, str]], n_leaves: Array) -> dict[str, Arra
 
 
 def expect_counts(key: str, columns: dict[str, Array], n_trees: int) -> Array:
-    """Return how many numbers of a field each tree should have, by the fields read before."""
+    """Return the expected length of a field in each tree, from fields read before."""
     if key in ("num_leaves", "num_cat", "is_linear"):
         return np.ones(n_trees, np.int64)
     if key == "leaf_value":
@@ -271,7 +271,7 @@ def _read_tree(block: str, number: int) -> dict[str, str]:
 
 
 def _read_number(word: str) -> float:
-    """Return a number as LightGBM does: as much of the word as is one, such as 1 of "1.#INF"."""
+    """Parse a number as LightGBM does: a valid prefix counts, such as 1 of "1.#INF"."""
     try:
         if "_" not in word and word.isascii():
             return float(word)
@@ -310,7 +310,7 @@ def _parse(key: str, words: Iterable[str]) -> Array:
 
 
 def _check_bounds(key: str, values: Array) -> Array:
-    """Refuse integers beyond their bounds, and numbers that are not finite.
+    """Refuse integers out of bounds, and numbers that are not finite.
 
     Thresholds may be infinite: LightGBM writes "inf" where a node asks whether a value is missing.
     Leaves may also be NaN, where training has divided zero by zero.

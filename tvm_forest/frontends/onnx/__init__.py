@@ -56,12 +56,12 @@ SUPPORT = [
 
 
 def is_model(model: Any) -> bool:
-    """Tell by names, without importing onnx, whether an object is an `onnx.ModelProto`."""
+    """Return whether an object is an `onnx.ModelProto`, by names, without importing onnx."""
     return type(model).__name__ == "ModelProto" and library_of(type(model)).startswith("onnx")
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load an onnx.ModelProto; None if it is none."""
+    """Load an onnx.ModelProto; None for any other object."""
     if not is_model(model):
         return None
     with name_in_errors("onnx model"):
@@ -69,7 +69,7 @@ def from_object(model: Any) -> Forest | None:
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a file that has the name or the look of an ONNX model; None for others.
+    """Load a file whose name or content suggests ONNX; None for others.
 
     Raises:
         ModelFormatError: the model is damaged.
@@ -85,7 +85,7 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
 
 
 def from_node(node: Any, dtype: str, n_features: int, version: int) -> Forest:
-    """Load a tree operator that stands in a graph with other nodes.
+    """Load a tree operator of a graph that has other nodes.
 
     Args:
         node: its protobuf message.

@@ -1,4 +1,4 @@
-"""The tree operator of an ONNX graph, and what stands around it.
+"""Finds the tree operator in an ONNX graph, and checks the nodes around it.
 
 takes: bytes or onnx.ModelProto; gives: TreeOp.
 
@@ -60,7 +60,7 @@ def _find_tree_node(graph: Any) -> Any:
 
 
 def check_opset(versions: list[int], kind: str) -> None:
-    """Refuse versions of `ai.onnx.ml` that do not define an operator as it is read here."""
+    """Refuse versions of `ai.onnx.ml` with another definition of an operator."""
     first = 5 if kind == "TreeEnsemble" else 1
     if not versions or not all(first <= version <= 5 for version in versions):
         what = f"{DOMAIN} {versions or 'missing'} for {kind}, expected {first} to 5"
@@ -86,7 +86,7 @@ def _read_input(inputs: list[Any]) -> tuple[str, int | None]:
 
 
 def _check_surroundings(graph: Any, tree: Any, op: TreeOp, rows: str) -> None:
-    """Refuse nodes that compute something.
+    """Refuse other nodes that compute something.
 
     `meaning` holds for every name what it stands for: the rows, the labels or the scores.
     """

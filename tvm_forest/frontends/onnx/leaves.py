@@ -22,7 +22,7 @@ _MAX_LEAF_VALUES = 1 << 28
 
 
 def check_weights(op: TreeOp, weights: LeafWeights, count: int) -> None:
-    """Refuse weights of no output, twice for one output of a leaf, or that are no numbers."""
+    """Refuse weights that are not numbers, have no valid output, or repeat one."""
     field = "target_ids or class_ids" if op.is_listed else "leaf_targetids"
     target = weights.target
     wrong = (target < 0) | (target >= count)
@@ -78,7 +78,7 @@ def read_leaves(
 
 
 def _check_reached(op: TreeOp, rules: dict[str, Any], weight: Array, reached: Array) -> None:
-    """Refuse outputs that a row may leave without any weight, where that makes a difference.
+    """Refuse outputs that may get no weight for a row, if that makes a difference.
 
     For such a row onnxruntime forgets the base value, and a classifier passes the class over.
 

@@ -1,4 +1,4 @@
-"""The protobuf messages of ONNX as values of Python.
+"""Parses ONNX's protobuf messages to Python values.
 
 takes: bytes, path or onnx.ModelProto, messages of nodes and tensors; gives: ModelProto, arrays.
 
@@ -17,7 +17,7 @@ from ..refusals import damaged, unsupported
 
 DOMAIN = "ai.onnx.ml"
 TEXT = 8
-"""The type of elements that are texts."""
+"""ONNX's type number of strings."""
 
 
 def parse_model(model: Any) -> Any:
@@ -63,7 +63,7 @@ def read_model(model: Any) -> Any:
 
 
 def check_node(model: Any, node: Any) -> None:
-    """Refuse a node whose inputs, outputs or attributes are not as its operator defines them.
+    """Refuse a node that does not conform to its operator's definition.
 
     Raises:
         ModelFormatError: it is damaged.

@@ -51,7 +51,7 @@ class NodeTable:
 
 @dataclass(frozen=True)
 class LeafWeights:
-    """What leaves add to outputs: position of the leaf, output, weight; all (V,)."""
+    """Weights of leaves: position of the leaf, output, weight; all (V,)."""
 
     leaf: Array
     target: Array
@@ -113,7 +113,7 @@ class _NodeFinder:
             raise damaged("nodes_nodeids", "two nodes of a tree have the same number")
 
     def find(self, name: str, trees: Array, ids: Array) -> Array:
-        """Return the positions of nodes, which all must be there."""
+        """Return the positions of nodes, all of which must exist."""
         if len(trees) != len(ids):
             raise damaged(name, f"{len(ids)} entries for {len(trees)} trees")
         keys = self._make_keys(trees, ids)
@@ -180,7 +180,7 @@ def _read_children(op: TreeOp, branch: str, size: int, n_leaves: int) -> Array:
 
 
 def _read_members(op: TreeOp, nodes: Array) -> Sets:
-    """Return sets of whole numbers, in the order of the nodes; NaN ends each."""
+    """Return sets of integers, in the order of the nodes; each ends with NaN."""
     values = op.tensor("membership_values")
     ends = np.flatnonzero(np.isnan(values))
     if values.size and (not ends.size or ends[-1] != len(values) - 1):
@@ -199,13 +199,13 @@ def _read_members(op: TreeOp, nodes: Array) -> Sets:
 
 
 def is_category(values: Array) -> Array:
-    """Return which values a set may hold."""
+    """Return which values a set may contain."""
     with np.errstate(invalid="ignore"):
         whole = values == np.trunc(values)
     return np.less_equal(0, values) & (values < _MAX_CATEGORIES) & whole
 
 
 def refuse_outside(name: str, values: Array, sizes: Array) -> None:
-    """Refuse values that do not lie within 0 and a size for each."""
+    """Refuse values outside the range from 0 to a size each."""
     wrong = (values < 0) | (values >= sizes)
     refuse_damaged(wrong, name, lambda at: f"{values[at]} is not within 0 to {sizes[at] - 1}")

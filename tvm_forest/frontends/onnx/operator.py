@@ -17,7 +17,7 @@ from ...values import dataclass
 from ..refusals import damaged, refuse_damaged, unsupported
 
 OPERATORS = {"TreeEnsembleRegressor": 3, "TreeEnsembleClassifier": 3, "TreeEnsemble": 5}
-"""The operators, and the version of their definition that has all attributes."""
+"""The supported operators, with the version that defines all attributes."""
 _TYPES = ("", "a float", "an integer", "a text", "a tensor", "", "floats", "integers", "texts")
 _DTYPES = {1: "float32", 2: "uint8", 11: "float64"}
 _TENSOR_FIELDS = {"float32": "float_data", "uint8": "int32_data", "float64": "double_data"}
@@ -60,7 +60,7 @@ class TreeOp:
 
     @property
     def is_listed(self) -> bool:
-        """Whether it is of opsets 1 to 3, which list inner nodes and leaves in one table."""
+        """Whether the operator is of opsets 1 to 3, with inner nodes and leaves in one table."""
         return self.kind != "TreeEnsemble"
 
     def integers(self, name: str, size: int | None = None) -> Array:
@@ -68,7 +68,7 @@ class TreeOp:
         return _check_size(name, np.array(self._list(name, "ints"), np.int64), size)
 
     def flags(self, name: str, size: int, optional: bool = False) -> Array:
-        """Return a list of integers 0 and 1 as bool; all False if it may be absent and is."""
+        """Return a list of 0 and 1 as bools; all False if optional and absent."""
         flags = self.integers(name)
         if optional and not flags.size:
             return np.zeros(size, bool)
@@ -81,7 +81,7 @@ class TreeOp:
         return int(self.attributes[name].i) if name in self.attributes else default
 
     def option(self, name: str, options: tuple[str, ...], default: int) -> str:
-        """Return the name of an option, which is given as text, or as a number in opset 5."""
+        """Return an option's name, stored as a string, or as a number in opset 5."""
         if not self.is_listed:
             number = self.integer(name, default)
             return options[number] if 0 <= number < len(options) else str(number)
@@ -90,7 +90,7 @@ class TreeOp:
         return str(self.attributes[name].s.decode(errors="replace"))
 
     def texts(self, name: str, size: int | None = None) -> list[bytes]:
-        """Return a list of texts; empty if absent."""
+        """Return a list of strings; empty if absent."""
         texts: list[bytes] = _check_size(name, list(self._list(name, "strings")), size)
         return texts
 

@@ -33,14 +33,14 @@ _MAX_GROWTH = 4
 
 
 class UnfoldedNodes(NamedTuple):
-    """Nodes level by level, tree by tree, shared ones once for each path.
+    """Nodes in level order, tree by tree; a shared node is repeated for each path.
 
     Attributes:
         sizes: int64 (T,), number of nodes of each tree.
-        arrays: arrays over nodes by name, but for `leaf_value`.
-        position: int64 (N,), where each node stood in the table.
+        arrays: arrays over nodes by name, except `leaf_value`.
+        position: int64 (N,), position of each node in the table.
         comparison: of all nodes.
-        sets: the set of each node that asks for one.
+        sets: the set of each node that tests for a set.
     """
 
     sizes: Array
@@ -51,7 +51,7 @@ class UnfoldedNodes(NamedTuple):
 
 
 def unfold_nodes(nodes: NodeTable, n_features: int | None) -> UnfoldedNodes:
-    """Write all nodes with one comparison or sets, and list them by their trees."""
+    """Rewrite all nodes with one comparison or sets, and order them by trees."""
     _check_trees(nodes, n_features)
     nodes, comparison = _unify_modes(_replace_equals(nodes))
     position, tree, left, right = _walk_trees(nodes)
@@ -71,7 +71,7 @@ def unfold_nodes(nodes: NodeTable, n_features: int | None) -> UnfoldedNodes:
 
 
 def _check_trees(nodes: NodeTable, n_features: int | None) -> None:
-    """Refuse inner nodes that two nodes share, and so every cycle, and wrong features."""
+    """Refuse shared inner nodes, and so every cycle, and invalid features."""
     is_inner = nodes.mode != modes.IS_LEAF
     uses = np.concatenate([nodes.true[is_inner], nodes.false[is_inner], nodes.roots])
     wrong = is_inner & (np.bincount(uses, minlength=len(is_inner)) > 1)

@@ -1,4 +1,4 @@
-"""What an objective of XGBoost does to margins, and to the base score.
+"""The links of XGBoost's objectives, and their transformations of the base score.
 
 takes: Header; gives: the base score in margin space.
 

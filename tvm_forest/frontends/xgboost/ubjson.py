@@ -41,7 +41,7 @@ def loads(data: bytes) -> Any:
 
 
 class _DocumentReader:
-    """A position in a document."""
+    """A reader at a position in a UBJSON document."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0

@@ -1,4 +1,4 @@
-"""OpenCL's functions as ctypes calls them, its numbers, and what helps against its errors.
+"""OpenCL's functions as ctypes declarations, its constants, and remedies for its errors.
 
 Names are those of OpenCL without "cl"; numbers are those of CL/cl.h.
 """
@@ -44,31 +44,31 @@ ALL_TYPES, GPU = 0xFFFFFFFF, 4
 """Types of devices."""
 
 OLDEST = 102
-"""The version that is needed: 1.2."""
+"""Oldest supported version: 1.2."""
 
 TYPE, ALIGNMENT_BITS, FLOATS, DOUBLES, MEMORY = 0x1000, 0x1019, 0x101B, 0x1032, 0x101F
 IS_AVAILABLE, COMPILES, NAME, VERSION, EXTENSIONS = 0x1027, 0x1028, 0x102B, 0x102F, 0x1030
-"""Facts of a device."""
+"""Queries of device properties."""
 
 LIMITS = {"processors": 0x1002, "threads": 0x1004, "shared": 0x1023}
-"""Those in `Driver.limits`."""
+"""Queries for the values in `Driver.limits`."""
 
 NEEDED_ABILITIES = {
     1: "takes denormal numbers of float32 for zero",
     2: "has no NaN or infinities of float32",
     4: "does not round float32 to the nearest",
 }
-"""Bits of `FLOATS`, and what a device lacks that does not have them."""
+"""Required bits of `FLOATS`, with what a device without them lacks."""
 
 DIVIDES = 128
-"""Another flag: the device can round quotients correctly."""
+"""Flag: the device can round quotients correctly."""
 
 KERNEL_THREADS, KERNEL_SHARED = 0x11B0, 0x11B2
 BUILD_LOG, EVENT_STATUS, EVENT_END = 0x1183, 0x11D3, 0x1283
-"""Facts of a kernel, a program and an event."""
+"""Queries of a program's build log, an event's status, and its end time."""
 
 READ_WRITE, WITH_TIMES, REGION, COMPLETE = 1, 2, 0x1220, 0
-"""A kind of buffer, a property of queues, what a part of a buffer is, the status of an event."""
+"""A buffer flag, a queue property, the type of sub-buffers, and an event status."""
 
 ERRORS = {
     -3: "CL_COMPILER_NOT_AVAILABLE",

@@ -30,11 +30,11 @@ ROUNDED_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
 
 OTHERWISE = "give another 'device' in the target, or use target 'llvm'"
 LOG_BYTES = 8192
-"""Bytes of a compiler's messages that an error shows."""
+"""Most bytes of compiler messages in an error."""
 
 
 class Program(NamedTuple):
-    """Kernels that were compiled, and the handles that were made of them."""
+    """A compiled program, with the kernel handles made from it."""
 
     handle: int
     kernels: deque[int]
@@ -82,7 +82,7 @@ class OpenCLDriver(Driver):
         self._default = self.create_stream()
 
     def _list_devices(self) -> Iterator[int]:
-        """Yield the devices of all drivers, if they compile."""
+        """Yield the devices of all platforms that have a compiler."""
         for platform in self._list("GetPlatformIDs"):
             for device in self._list("GetDeviceIDs", platform, calls.ALL_TYPES):
                 if self._fact(calls.IS_AVAILABLE, device) and self._fact(calls.COMPILES, device):
@@ -92,7 +92,7 @@ class OpenCLDriver(Driver):
         return not self._has(calls.TYPE, calls.GPU, device)
 
     def _list(self, function: str, *arguments: Any) -> list[int]:
-        """Return handles, none also where that is an error, as of a driver without its device."""
+        """Return handles; an empty list also for errors, as of a driver without a device."""
         count = c_uint()
         code = self._find(function)(*arguments, 0, None, byref(count))
         if code or not count.value:
@@ -118,10 +118,10 @@ class OpenCLDriver(Driver):
     # -- kernels ----------------------------------------------------------------------------------
 
     def load(self, image: bytes) -> Module:
-        """Compile the text of kernels.
+        """Compile source text of kernels.
 
         Raises:
-            DeviceError: the device lacks what they need, or its compiler refuses them.
+            DeviceError: the device lacks required features, or its compiler refuses the source.
         """
         text = image.decode()
         divides, known = ROUNDED_DIVISION in text, self._text(calls.EXTENSIONS).split()
@@ -156,7 +156,7 @@ class OpenCLDriver(Driver):
         return kernel
 
     def _create_kernel(self, kernel: LoadedKernel) -> int:
-        """Return a handle, whose arguments are its own."""
+        """Create another kernel handle, which has arguments of its own."""
         program: Program = kernel.handle[0]
         handle = self._create("CreateKernel", program.handle, kernel.name.encode())
         program.kernels.append(handle)
@@ -208,7 +208,7 @@ class OpenCLDriver(Driver):
         return self._create("CreateBuffer", *about, detail=f"{size} bytes")
 
     def free(self, pointer: int) -> None:
-        """See `Driver.free`; what is under way keeps the memory as long as it needs it."""
+        """See `Driver.free`; work in progress keeps the memory alive."""
         self._call("ReleaseMemObject", pointer)
 
     def part(self, pointer: int, begin: int, size: int) -> int:
@@ -219,7 +219,7 @@ class OpenCLDriver(Driver):
     free_part = free
 
     def allocate_host(self, size: int) -> int:
-        """See `Driver.allocate_host`; any memory will do."""
+        """See `Driver.allocate_host`; ordinary memory suffices."""
         memory = ctypes.create_string_buffer(size)
         address = ctypes.addressof(memory)
         self._memory_of_host[address] = memory
@@ -242,7 +242,7 @@ class OpenCLDriver(Driver):
         self._copy("EnqueueWriteBuffer", to, host, size, stream)
 
     def copy_out(self, host: int, pointer: int, size: int, stream: int) -> None:
-        """See `Driver.copy_out`; the work so far begins, while the host prepares more."""
+        """See `Driver.copy_out`; also flushes the queue, so that earlier work starts."""
         self._copy("EnqueueReadBuffer", pointer, host, size, stream)
         self._call("Flush", stream or self._default)
 
@@ -311,7 +311,7 @@ class OpenCLDriver(Driver):
     # -- calls ------------------------------------------------------------------------------------
 
     def _create(self, function: str, *arguments: Any, detail: str = "") -> int:
-        """Return the handle of something new."""
+        """Create an OpenCL object; return its handle."""
         create, code = self._find(function), c_int()
         create.restype = c_void_p
         handle = create(*arguments, byref(code))
@@ -319,7 +319,7 @@ class OpenCLDriver(Driver):
         return int(handle)
 
     def _ask(self, function: str, *arguments: Any) -> bytes:
-        """Return one property of an OpenCL object."""
+        """Query one property of an OpenCL object."""
         size = c_size_t()
         self._call(function, *arguments, 0, None, byref(size))
         told = ctypes.create_string_buffer(size.value)

@@ -2,22 +2,21 @@
 
 takes: Forest; gives: PiecesLayout and its arrays.
 
-A walk through a forest that no cache holds waits for one line of memory at each step. So a step
-decides as much as a line of 64 bytes has room for:
+A walk through a forest that exceeds the caches waits for one cache line at each step. So a step
+decides as many tests as a line of 64 bytes has room for:
 
     bytes 0 ... 27    28 ... 29    30       31      32 ... 38    39    40 ... 63
     thresholds        code         sides    base    features     0     exits
 
-That is 7 thresholds of float32, 7 features of a byte, bit i of `sides` if a missing value goes to
-the left at test i, and 8 exits of 3 bytes. An exit with bit 23 is a leaf, and the rest of it the
-number of the leaf's value: of most models there are far fewer distinct values than leaves. Other
-exits lead to a piece, 4 times its line and its place in this line, counted from `base`, in units
-of `UNIT` lines.
+That is 7 thresholds of float32, 7 features of a byte, bit i of `sides` if a missing value goes left
+at test i, and 8 exits of 3 bytes. An exit with bit 23 is a leaf, and its other bits are the number
+of the leaf's value: most models have far fewer distinct values than leaves. Other exits lead to a
+piece: 4 times its line plus its place in this line, counted from `base`, in units of `UNIT` lines.
 
-A piece begins with its root and takes in the node with the largest subtree, again and again, so its
-shape is any one. Small pieces share a line, see `shapes`: its `code` says of which shapes the
-pieces of a line are. All tests of a line are compared at once; `shapes` has a row for each piece of
-a code, which leads from the outcome, a number below 128, to the exit in `ends`.
+A piece begins with its root and repeatedly takes in the node with the largest subtree, so it may
+have any shape. Small pieces share a line, see `shapes`: its `code` encodes the shapes of its
+pieces. All tests of a line are compared at once; `shapes` has a row for each piece of a code, which
+leads from the outcome, a number below 128, to the exit in `ends`.
 
 Trees lie in groups of 16, and those of a group level by level. Thresholds of float64 are
 narrowed, which needs rows of float32. Walks are in `tir_gen/walks/pieces.py`.
@@ -53,7 +52,7 @@ from .packing import Nodes, count_values, lay_out_group, number_values
 
 @dataclass(frozen=True)
 class PieceTree(NearTree):
-    """A tree; `tir_gen/walks/pieces.py` gets addresses and leaves from it.
+    """Access to a tree, for `tir_gen/walks/pieces.py`: addresses and leaves.
 
     Attributes:
         layout: the layout.
@@ -67,7 +66,7 @@ class PieceTree(NearTree):
 
     @property
     def root(self) -> Expr:
-        """The first piece, uint32: 4 times its line, and its place."""
+        """Load the first piece, uint32: 4 times its line plus its place."""
         return self.load("roots", self.tree)
 
     def load(self, name: str, *place: Expr) -> Expr:
@@ -75,15 +74,15 @@ class PieceTree(NearTree):
         return tir.BufferLoad(self.buffers[name], list(place))
 
     def first(self, name: str) -> Expr:
-        """Load the first element of a buffer, whose address is needed."""
+        """Load the first element of a buffer, to take its address."""
         return self.load(name, *(tir.i64(0) for _ in self.buffers[name].shape))
 
     def leaf_value(self, number: Expr) -> Expr:
-        """The value of a leaf, by its number, int64."""
+        """Load the value of a leaf, by its number, int64."""
         return self.load("leaf_value", number)
 
     def leaf_id(self, exit: Expr) -> Expr:
-        """The number in the source model, by 8 times the line and the exit of it, int64."""
+        """Load the number in the source model, by 8 times the line plus the exit, int64."""
         return self.load("leaf_id", exit)
 
 
@@ -93,9 +92,9 @@ class PiecesLayout(Layout):
     """Lines of 7 tests and 8 exits, and distinct values of leaves.
 
     Attributes:
-        dtype: of leaf values.
+        dtype: dtype of leaf values.
         any_default_left: whether some node sends a missing value to the left.
-        has_bases: whether exits are not all counted from the first line.
+        has_bases: whether some exits count from another line than the first.
     """
 
     name: ClassVar[str] = "pieces"
@@ -108,7 +107,7 @@ class PiecesLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why not: what a line cannot hold."""
+        """Return why a forest does not fit: rows are not float32, or a count is too high."""
         if forest.row_dtype != "float32":
             return f"rows are {forest.row_dtype}, but a line holds float32 only"
         trees, largest = forest.n_trees, int(np.diff(forest.tree_offset).max())
@@ -123,7 +122,7 @@ class PiecesLayout(Layout):
 
     @classmethod
     def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
-        """Lay the forest out, see the module.
+        """Pack the forest into arrays, see the module's docstring.
 
         Raises:
             BuildError: see `unfit`.
@@ -151,11 +150,11 @@ class PiecesLayout(Layout):
         return cls(read_specs(arrays), *facts), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
-        """Return access to a tree; a PieceTree."""
+        """Return access to a tree (PieceTree)."""
         return PieceTree(self, buffers, tree)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Show the fields of lines."""
+        """Return the fields of lines, for pictures."""
         lines = arrays["lines"].view(LINE)[:, 0]
         exits = join_bytes(lines["exits"])
         leaf = exits >> LEAF_BIT > 0

@@ -1,8 +1,8 @@
-"""How a forest becomes lines.
+"""Packs a forest into lines.
 
-takes: Forest; gives: lines, and where trees and leaves are in them, by numpy alone.
+takes: Forest; gives: lines, and the places of trees and leaves in them, by numpy alone.
 
-Nothing is done node by node: the pieces that begin on a level of some trees are cut off together.
+Nothing is done node by node: pieces that begin on one level of several trees are cut together.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from .lines import EXITS, LEAF_BIT, LINE, MAX_REACH, PLACE_BITS, UNIT, UNIT_BITS
 
 
 class Nodes(NamedTuple):
-    """Fields of the nodes of all trees that packing reads; (N,) each.
+    """The fields of all trees' nodes that packing reads; (N,) each.
 
-    A tree of one leaf has one node more, a root whose children are both this leaf.
+    A single-leaf tree gets one more node, a root with this leaf as both children.
 
     Attributes:
         left, right: int32, children; a leaf has itself for both.
         is_leaf: bool.
-        weight: int32, inner nodes of the subtree.
+        weight: int32, number of inner nodes in the subtree.
         threshold: float32.
         feature: uint8.
         side: bool, whether a missing value goes to the left.
         id: int32, number in the source model.
-        pointer: uint32, what leads to a leaf, or to the piece that begins with the node.
-        roots: int64 (T,).
+        pointer: uint32, exit that leads to a leaf, or to the piece that begins with the node.
+        roots: int64 (T,), root of each tree.
     """
 
     left: Array
@@ -50,7 +50,7 @@ class Nodes(NamedTuple):
 
     @classmethod
     def of(cls, forest: Forest) -> Nodes:
-        """Return those of a forest."""
+        """Return the fields of a forest's nodes."""
         inner, roots = ~forest.is_leaf, forest.tree_offset[:-1].copy()
         alone = np.flatnonzero(forest.is_leaf[roots])
         leaves, places = roots[alone], forest.n_nodes + np.arange(len(alone))
@@ -84,12 +84,12 @@ class Nodes(NamedTuple):
 
 
 def count_values(forest: Forest) -> int:
-    """Count the distinct values of leaves."""
+    """Count the distinct leaf values."""
     return len(find_distinct(np.ascontiguousarray(forest.leaf_value[forest.is_leaf]))[0])
 
 
 def number_values(forest: Forest, pointer: Array) -> Array:
-    """Return the distinct values of leaves, whose numbers become the pointers of the leaves."""
+    """Return the distinct leaf values, and set the pointers of leaves to their numbers."""
     values = np.ascontiguousarray(forest.leaf_value[forest.is_leaf])
     first, kind = find_distinct(values)
     pointer[: forest.n_nodes][forest.is_leaf] = kind.astype(np.uint32) | 1 << LEAF_BIT
@@ -98,13 +98,13 @@ def number_values(forest: Forest, pointer: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Pieces, cut off trees.
+    """Pieces that were cut off trees.
 
     Attributes:
-        tests: int32 (P, 7), nodes in the order in which they were taken in.
-        exits: int32 (P, 8), nodes that are left, by number.
+        tests: int32 (P, 7), nodes in the order in which they were added.
+        exits: int32 (P, 8), the children that are outside, by exit number.
         order: int32 (P,), see `shapes`.
-        count: int8 (P,), tests that there are.
+        count: int8 (P,), number of tests.
     """
 
     tests: Array
@@ -127,10 +127,10 @@ def _cut_pieces(nodes: Nodes, roots: Array) -> _Pieces:
 
 
 def _cut_level(nodes: Nodes, roots: Array) -> _Pieces:
-    """Cut off the pieces that begin with some nodes.
+    """Cut off the pieces that begin with the given nodes.
 
-    A leaf has no weight, and itself for children: where only leaves are left, the first exit takes
-    itself in, and the exits that this adds do not count.
+    A leaf has weight 0 and is its own child: where only leaves are left, the first exit is replaced
+    by itself, and the exits that this adds are ignored.
     """
     size, column = len(roots), np.arange(len(roots), dtype=np.int32)
     exits, weight = np.zeros((2, EXITS, size), np.int32)
@@ -150,10 +150,10 @@ def _cut_level(nodes: Nodes, roots: Array) -> _Pieces:
 
 
 def lay_out_group(nodes: Nodes, roots: Array, at: int) -> tuple[Array, Array]:
-    """Lay the pieces of some trees out, the first in line `at`, and note where they are.
+    """Pack the pieces of some trees into lines, from line `at` on, and record their places.
 
     Returns:
-        LINE (L,), and the number of the leaf at each exit, int32 (8 L,).
+        lines, dtype LINE (L,), and the number of the leaf at each exit, int32 (8 L,).
     """
     pieces = _cut_pieces(nodes, roots)
     members = _fill_lines(pieces.count)
@@ -186,16 +186,16 @@ def lay_out_group(nodes: Nodes, roots: Array, at: int) -> tuple[Array, Array]:
 
 
 class _Members(NamedTuple):
-    """Pieces that have one place in lines of one filling.
+    """Pieces that have the same place in lines of one filling.
 
     Attributes:
-        filling: of the lines.
-        place: in a line.
-        size: exits of each.
-        begin: the first exit, and test, of theirs.
-        radix: what a shape counts in the code of a line.
+        filling: filling of the lines.
+        place: place in a line.
+        size: number of exits of each piece.
+        begin: first exit, and test, of the pieces.
+        radix: weight of a shape in the code of a line.
         piece: int64 (K,), the pieces.
-        line: int64 (K,), their lines, which follow each other.
+        line: int64 (K,), their lines, which are consecutive.
     """
 
     filling: tuple[int, ...]
@@ -208,7 +208,7 @@ class _Members(NamedTuple):
 
 
 def _fill_lines(count: Array) -> list[_Members]:
-    """Distribute pieces of so many tests among lines."""
+    """Distribute pieces, given their numbers of tests, among lines."""
     left = {size: np.flatnonzero(count == size - 1) for size in range(2, EXITS + 1)}
     members, at = list[_Members](), 0
     for filling in shapes.FILLINGS:

@@ -1,15 +1,15 @@
-"""The shapes of pieces of trees, and how pieces share a line of the cache.
+"""Enumerates the shapes of pieces, and how pieces share a cache line.
 
 takes: nothing; gives: tables, by numpy alone.
 
-A piece has up to 7 tests. It begins as one exit, its root, and grows: a test takes the place of one
-of its exits, number j, whose number its left exit keeps, and the right one gets the next number.
-The numbers j of all its tests, a number of mixed radix, are the order in which it has grown:
+A piece has up to 7 tests. It begins as one exit, its root, and grows: a test replaces exit number
+j; its left exit keeps the number j, and the right one gets the next free number. The numbers j of
+all its tests, as a mixed-radix number, are the order in which it has grown:
 
     j of the tests     0, 0, 1         order = 0 + 1 * 0 + 2 * 1
 
-Orders that grow into the same tree have one shape. From left to right, tests and exits of it are
-the bits of an outcome, and the places of a line.
+Orders that grow into the same tree have the same shape. Its tests and exits, from left to right,
+are the bits of an outcome, and the places of a line.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ import numpy as np
 from ...forest import Array
 
 TESTS = 7
-"""Tests of a line, at most; it has one exit more."""
+"""Most tests of a line; it has one exit more."""
 
 PLACES = 4
-"""Pieces of a line, at most."""
+"""Most pieces of a line."""
 
 FILLINGS = ((8,), (7,), (6, 2), (5, 3), (4, 4), (3, 3, 2), (2, 2, 2, 2))
-"""How many exits the pieces of a line have, side by side. Pieces of each size that are left by the
-fillings before begin one of these, so that at least 5 of 8 exits of a line are used."""
+"""Numbers of exits of the pieces that share a line. Pieces of each size that earlier fillings
+leave over begin one of these, so that at least 5 of 8 exits of a line are used."""
 
 LEAST_EXITS = 5
-"""Exits of a line that are used, at least, but for the last line of each filling."""
+"""Fewest used exits of a line, except in the last line of each filling."""
 
 
 class Grown(NamedTuple):
-    """Pieces of n tests, by the order in which they have grown.
+    """All pieces of n tests, by the order in which they have grown.
 
     Attributes:
         tests: int8 (n!, n), tests from left to right.
         exits: int8 (n!, n + 1), exits from left to right.
         shape: int64 (n!,), number of the shape.
-        ends: uint8 (S, 2 ** n), for each shape the exit, from left to right, that an outcome leads
-            to; bit i says that the test in place i goes left.
+        ends: uint8 (S, 2 ** n), for each shape, the exit (from left to right) for an outcome; bit i
+            is set if the test in place i goes left.
     """
 
     tests: Array
@@ -55,7 +55,7 @@ class Grown(NamedTuple):
 
 @functools.cache
 def grow(count: int) -> Grown:
-    """Return the pieces of 1 to 7 tests."""
+    """Return all pieces of `count` tests, 1 to 7."""
     tests, exits = np.zeros((1, 0), np.int8), np.zeros((1, 1), np.int8)
     for n in range(count):  # the place of the exit that test n takes, by the exit's number
         place = np.argsort(exits, axis=1).T.ravel()
@@ -70,7 +70,7 @@ def grow(count: int) -> Grown:
 
 
 def _insert(rows: Array, place: Array, value: int) -> Array:
-    """Return rows with one more element, of that value, each in a place of its own."""
+    """Insert a value into each row, at a place of its own."""
     column = np.arange(rows.shape[1] + 1)
     moved = column - (column > place[:, None])
     grown = np.take_along_axis(np.pad(rows, ((0, 0), (0, 1))), moved, axis=1)
@@ -94,12 +94,12 @@ def _find_ends(tests: Array) -> Array:
 
 
 class LineTables(NamedTuple):
-    """What leads from the code of a line to an exit.
+    """Tables that lead from the code of a line to an exit.
 
     Attributes:
-        ends: uint8 (R, 128), the exit of a line that the outcome of its tests leads to.
+        ends: uint8 (R, 128), the exit of a line for the outcome of its tests.
         rows: uint16 (codes, 4), the row of `ends` for the piece in each place of a line.
-        first_code: by filling, the code of a line whose pieces are all of their first shapes.
+        first_code: by filling, the code of a line all of whose pieces have their first shapes.
     """
 
     ends: Array
@@ -111,8 +111,8 @@ class LineTables(NamedTuple):
 def tabulate() -> LineTables:
     """Return the tables, which are the same for all models.
 
-    The code of a line is the first one of its filling, and the shapes of its pieces, a number of
-    mixed radix.
+    The code of a line is the first code of its filling plus the shapes of its pieces, as a
+    mixed-radix number.
     """
     outcome, number = np.arange(1 << TESTS), dict[tuple[int, int], int]()
     ends, rows, first_code = list[Array](), list[Array](), dict[tuple[int, ...], int]()
@@ -134,4 +134,4 @@ def tabulate() -> LineTables:
 
 
 ORDERS = np.array([factorial(n) for n in range(TESTS)], np.int32)
-"""What the j of each test counts in an order."""
+"""Weight of each test's j in an order."""

@@ -1,1 +1,1 @@
-"""How the values of a row are coded for layouts that compare codes: ranks, bit planes."""
+"""Codes the values of rows, as ranks or bit planes, for layouts that compare codes."""

@@ -1,4 +1,4 @@
-"""Ranks that lie so that 32 neighbouring threads meet in no bank of a GPU's shared memory.
+"""Stores ranks so that 32 neighbouring threads have no bank conflicts in shared memory.
 
 takes: Forest; gives: BankCode (how rows are coded) and the arrays that coding reads.
 
@@ -9,15 +9,15 @@ that share a word are codes of one row:
                          row 0, row 1, ..., row 31       row 0, row 1, ...
                          each: code 0, 1, 2, 3           each: code 4, 5, 6, 7
 
-A node holds the place of its column within that, which is a sum away from the address of the code.
+A node holds the place of its column in the group; added to a row's address it gives the code's.
 
-The cuts of a column are searched from the middle outwards, level by level: those of a level lie
-side by side, so that 32 threads which search one column for different rows read few lines.
+The cuts of a column are searched as a balanced binary tree, level by level: cuts of a level are
+adjacent, so that 32 threads which search one column for different rows read few cache lines.
 
-    place 1           the middle one
-    places 2 and 3    the middles of both halves, and so on; NaN, which no value reaches, fills up
+    place 1           the median cut
+    places 2 and 3    the medians of both halves, and so on; padded with NaN, which nothing reaches
 
-A value that has gone through all levels stands at 2^levels + its rank.
+A value that has passed all levels is at place 2^levels + its rank.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ from ...values import dataclass
 from .ranks import RankCode, SearchGroup, choose_code_dtype, count_levels, find_tests
 
 LANES = 32
-"""Rows of a group: the banks of shared memory, and the threads that go in step."""
+"""Rows of a group: the number of shared-memory banks, and of threads in a warp."""
 
 WORD_BYTES = 4
-"""Bytes of a word of a bank of shared memory."""
+"""Bytes of a word of a shared-memory bank."""
 
 
 @dataclass(frozen=True)
 class BankCode(RankCode):
-    """How rows are coded; the steps of a search are its levels."""
+    """A row code whose search steps are the levels of a binary search."""
 
     @property
     def kind(self) -> None:
-        """Code depends on all of it."""
+        """Return the part of the row code that decides the code: here all of it."""
 
     @property
     def in_word(self) -> int:
-        """Codes of a word."""
+        """Number of codes in a word."""
         return WORD_BYTES // np.dtype(self.dtype).itemsize
 
     @property
     def group_size(self) -> int:
-        """Codes of a group of rows."""
+        """Number of codes in a group of rows."""
         return -(-self.columns // self.in_word) * LANES * self.in_word
 
     def place(self, column: Any) -> Any:
-        """Return where the code of a column lies, counted from that of column 0 of the row."""
+        """Return the offset of a column's code from that of column 0 of the row."""
         return column // self.in_word * (LANES * self.in_word) + column % self.in_word
 
 
 class BankedTests(NamedTuple):
-    """The tests of a forest in codes.
+    """The tests of a forest, on codes.
 
     Attributes:
         code: how rows are coded.
-        arrays: what searches read: their feature, where their cuts begin, and the cuts of all.
-        place: int64 (N,), where the code lies that a node tests, 0 at leaves.
-        rank: int64 (N,), code of its threshold, 0 at leaves.
+        arrays: arrays that searches read: features, first cut of each column, and all cuts.
+        place: int64 (N,), offset of the code that a node tests, 0 at leaves.
+        rank: int64 (N,), code of the node's threshold, 0 at leaves.
     """
 
     code: BankCode
@@ -77,7 +77,7 @@ class BankedTests(NamedTuple):
 
 
 def bank_tests(forest: Forest) -> BankedTests:
-    """Number the thresholds of every column of a forest in which `ranks.unfit` finds nothing."""
+    """Rank the thresholds of every column of a forest that `ranks.unfit` accepts."""
     tests = find_tests(forest)
     keys, column, place, cut, _ = tests
     counts = np.bincount(column, minlength=len(keys))
@@ -105,7 +105,7 @@ def bank_tests(forest: Forest) -> BankedTests:
 
 
 def _outward_place(place: Array, levels: Array) -> Array:
-    """Return where sorted cuts lie in a search of so many levels that begins in the middle.
+    """Return the places of sorted cuts in a binary search tree stored level by level.
 
     Cut k counts from 1: if 2^t divides it and 2^(t + 1) does not, it is on level levels - 1 - t.
     """

@@ -1,19 +1,19 @@
-"""Numbers of categories: one search of a value finds its memberships in all sets of categories.
+"""Numbers categories, so that one search finds a value's memberships in all sets.
 
-takes: Forest, its membership columns; gives: cuts to be searched, and what each number means.
+takes: Forest, its membership columns; gives: cuts to search, and the meaning of each number.
 
-A categorical feature is one whose values a model tests for memberships in sets of categories. Such
-a value is searched among the places where its category changes. What lies between two such cuts has
-a number, and a number says to which of the sets the value belongs, be there thousands. With the
+A categorical feature is one whose values are tested for memberships in sets of categories. Such a
+value is searched among the points where its category changes. Each interval between two such cuts
+has a number, and the number decides the membership in all of the sets, even thousands. With the
 sets {0, 2} and {1, 2, 5}:
 
     cuts          -inf      0       1       2     3         5       6      t <= x are counted
     number      0       1       2       3      4       1        5      1
     means      NaN    none      0       1      2     none       5    none
 
-No value is turned into an integer. The cuts are whole numbers and their neighbours, and the rule of
-the source library is asked about each (`memberships.code_categories`): so -0.5, 2.5, 1e30 and
-infinities have the meaning that they have there. NaN reaches no cut.
+No value is converted to an integer. The cuts are whole numbers and their neighbours, and the source
+library's rule is applied to each (`memberships.code_categories`), so -0.5, 2.5, 1e30 and infinities
+mean the same as there. NaN reaches no cut.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from ...forest import Array, Forest, memberships
 NO_CATEGORY = -1
 
 MAX_NUMBERS = 65535
-"""Most categories of a feature, as codes have 16 bits."""
+"""Most categories of a feature, since codes have 16 bits."""
 
 
 class CategoricalFeature(NamedTuple):
-    """A feature that is tested for memberships, and what its values become.
+    """A feature that is tested for memberships, with the codes of its values.
 
     Attributes:
         feature: column of a row.
         cuts: (B,) in the dtype of thresholds, ascending.
-        number: uint16 (B + 1,), what a value means that reaches so many cuts.
+        number: uint16 (B + 1,), category number of a value, by how many cuts it reaches.
         labels: int64 (K,), the category of each number, see
             `memberships.code_categories`; categories that are in no set are none.
-        codes: (K, J) in the dtype of codes, those of each number in the columns of the feature.
+        codes: (K, J) in the dtype of codes, code of each number in the feature's columns.
     """
 
     feature: int
@@ -51,12 +51,12 @@ class CategoricalFeature(NamedTuple):
 
 
 class SideCodes(NamedTuple):
-    """Codes in membership columns, one column for each set and default side that is tested.
+    """The codes in membership columns; there is a column for each tested set and default side.
 
     Attributes:
-        left: (J,), code of a value that the rule sends to the left.
-        right: (J,), of one that it sends to the right.
-        missing: (J,), of a missing value.
+        left: (J,), code of a value that goes left by the rule.
+        right: (J,), code of a value that goes right.
+        missing: (J,), code of a missing value.
     """
 
     left: Array
@@ -64,20 +64,20 @@ class SideCodes(NamedTuple):
     missing: Array
 
     def take(self, columns: Array) -> SideCodes:
-        """Return those of some columns."""
+        """Return the codes of some columns."""
         return SideCodes(*(field[columns] for field in self))
 
 
 def feature_table(features: tuple[CategoricalFeature, ...], counts: Array, last: Array) -> Array:
-    """Return int64 (features, 4), where to find what of each feature.
+    """Return int64 (features, 4), a table of where the data of each feature are.
 
-    The fields are where its numbers begin, its first column or plane, counted from those that are
-    not searched, how many it has, and a last one.
+    The fields are the first of its numbers, its first column or plane (counted after those that are
+    searched), how many of these it has, and the field `last`.
 
     Args:
         features: the features.
-        counts: int64 (features,), columns or planes of each.
-        last: int64 (features,), what the layout wants to know beside.
+        counts: int64 (features,), columns or planes of each feature.
+        last: int64 (features,), a further field of the layout's choice.
     """
     sizes = np.array([len(x.number) for x in features])
     begins = (np.cumsum(x) - x for x in (sizes, counts))
@@ -85,7 +85,7 @@ def feature_table(features: tuple[CategoricalFeature, ...], counts: Array, last:
 
 
 def unfit(forest: Forest) -> str | None:
-    """Return which feature has more categories in its sets than 16 bits can number, or None."""
+    """Return a refusal that names a feature with too many categories for 16 bits, or None."""
     for question in forest.set_counts:
         feature = question.feature
         listed = question.categories + len(forest.known_categories.get(feature, ()))
@@ -104,13 +104,13 @@ def unfit(forest: Forest) -> str | None:
 def number_categories(
     forest: Forest, feature: int, sets: list[tuple[int, ...]], side_codes: SideCodes
 ) -> CategoricalFeature:
-    """Number the categories that the sets of a feature distinguish.
+    """Number the categories of a feature that its sets distinguish.
 
     Args:
-        forest: the model; `unfit` finds nothing.
+        forest: the model, which `unfit` accepts.
         feature: column of a row.
         sets: the J sets.
-        side_codes: of the columns of these sets.
+        side_codes: codes in the columns of these sets.
     """
     sizes = np.fromiter(map(len, sets), np.int64, len(sets))
     members = np.fromiter(chain.from_iterable(sets), np.int64, int(sizes.sum()))
@@ -127,7 +127,7 @@ def number_categories(
 
 
 def _find_cuts(forest: Forest, feature: int, known: Array) -> tuple[Array, Array]:
-    """Return where the category of a value changes, (B,), and those in between, int64 (B + 1,).
+    """Return the cuts where the category changes, (B,), and the categories, int64 (B + 1,).
 
     Args:
         forest: the model.
@@ -142,7 +142,7 @@ def _find_cuts(forest: Forest, feature: int, known: Array) -> tuple[Array, Array
 
 
 def _list_places(forest: Forest, feature: int, known: Array) -> Array:
-    """Return all numbers at which a category may begin or end, ascending: 3 for each, and 3."""
+    """Return all numbers at which a category may begin or end, ascending; 3 for each category."""
     dtype = forest.threshold.dtype
     whole = np.union1d(known, forest.known_categories.get(feature, ())).astype(dtype)
     up = dtype.type(np.inf)

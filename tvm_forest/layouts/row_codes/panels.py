@@ -1,26 +1,25 @@
-"""Panels: in which pieces the columns of 64 rows become planes.
+"""Plans the panels in which the columns of 64 rows become bit planes.
 
 takes: the columns of a forest and their cuts; gives: PanelCode and the arrays that coding reads.
 
-Four features that lie beside each other are a unit: 64 rows of it are turned into columns at once.
-Up to 16 units are a panel, whose columns stay in the first-level cache while they are coded:
+Four adjacent features are a unit: 64 rows of it are transposed at once. Up to 16 units are a panel,
+whose columns stay in the first-level cache while they are coded:
 
     rows        f0 f1 f2 f3 | f4 f5 f6 f7 | ...          units without a tested feature are left out
     panel       64 values of f0, 64 values of f1, ...    `column_place` says where those of a column
                                                          begin
 
-A column of up to 15 cuts is compared with each of them, which gives planes at once: `test_place`
-and `test_cut` say what is compared for each test. One of up to 255 cuts is searched, either as all
-row codes are, see `ranks`, or by permutes, for which its cuts lie in tables, one for each level:
+A column of up to 15 cuts is compared with each of them, which yields planes at once: `test_place`
+and `test_cut` hold the column and cut of each test. One of up to 255 cuts is searched, either as
+all row codes are, see `ranks`, or by permutes, for which its cuts are in tables, one per level:
 
     level 0                       4                      table 0      4
     level 1             2                   6            table 1      2 6
     level 2        1         3         5         7       table 2      1 5 3 7
 
-The outcomes of the levels before are the number of the entry, the first its lowest bit: that is why
-5 stands before 3. Places without a cut hold infinity. That too many cuts are counted for infinity,
-or for a missing value that goes to the right, does no harm: a code is only asked whether it is at
-most k, for every cut k.
+The outcomes of earlier levels form the index of the entry, the first as the lowest bit; hence 5 is
+before 3. Places without a cut hold infinity. For infinity, and for a missing value that goes right,
+too many cuts are counted; this is harmless, since a code is only compared with every cut k.
 """
 
 from __future__ import annotations
@@ -35,30 +34,30 @@ from ...values import dataclass
 from .ranks import RankCode, count_levels
 
 UNIT_FEATURES = 4
-"""Features of a unit: 16 bytes of float32, a quarter of a register of AVX-512."""
+"""Features of a unit: 16 bytes of float32, a quarter of an AVX-512 register."""
 
 PANEL_BYTES = 16 * 1024
-"""Bytes of the columns of a panel, half of a small first-level cache."""
+"""Bytes of a panel's columns, half of a small first-level cache."""
 
 ROWS = 64
-"""Rows whose values lie side by side."""
+"""Rows that are transposed together."""
 
 REGISTER_ENTRIES = 16
-"""Entries of a register of AVX-512: tables are at least as long."""
+"""Entries of an AVX-512 register: tables are at least as long."""
 
 MAX_LEVELS = 8
 LEVELS = (5, 6, 7, MAX_LEVELS)
-"""Levels that a search of 16 to 255 cuts by permutes may have."""
+"""Numbers of levels that a permute search of 16 to 255 cuts may have."""
 
 
 @dataclass(frozen=True)
 class PanelGroup:
-    """Neighbouring columns that are coded alike.
+    """Neighbouring columns that are coded by the same code.
 
     Attributes:
-        steps: steps of their search among 16 cuts; 1 if each cut is compared.
+        steps: number of search steps, 16 cuts each; 1 if each cut is compared.
         missing_left: whether missing values go to the left.
-        levels: levels of their search by permutes; 0 if it has more steps than two, or one.
+        levels: number of levels in a permute search; 0 unless the search has two steps.
     """
 
     steps: int
@@ -68,14 +67,14 @@ class PanelGroup:
 
 @dataclass(frozen=True)
 class PanelCode:
-    """How the columns of 64 rows are cut into panels.
+    """The division of a row's columns into panels.
 
     Attributes:
-        width: features of a unit; rows may be narrower than 4.
-        panels: number of panels; how many units are used, `panel_units` says.
-        most: units of a panel, but for the last.
-        dtype: of cuts, with which values are compared.
-        groups: columns in order; which columns a group has, `panel_stops` says, and it may be none.
+        width: features of a unit, 4, or fewer if rows are narrower.
+        panels: number of panels; the array `panel_units` holds how many units are used.
+        most: units of a panel, except the last.
+        dtype: dtype of cuts, and of the values compared with them.
+        groups: groups of columns, in order; `panel_stops` holds the columns of each, maybe none.
     """
 
     width: int = 1
@@ -90,8 +89,8 @@ class SearchedColumns(NamedTuple):
 
     Attributes:
         code: how they are searched.
-        feature: int (C,), which feature of a row.
-        first: int (C + 1,), first test of each, and the end.
+        feature: int (C,), feature of each column.
+        first: int (C + 1,), first test of each column, and the end.
         cuts: (first[C],), the cut of each test.
     """
 
@@ -102,7 +101,7 @@ class SearchedColumns(NamedTuple):
 
 
 def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, dict[str, Array]]:
-    """Cut columns into panels.
+    """Divide columns into panels.
 
     Returns:
         code, and the arrays: first feature of each unit; units of each panel; what is prefetched
@@ -148,9 +147,9 @@ def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, di
 
 
 def _find_groups(columns: SearchedColumns) -> tuple[tuple[PanelGroup, ...], list[int]]:
-    """Cut the groups of a row code by levels; return them, and the number behind each one's last.
+    """Split the groups of a row code by levels; return them, and the end of each.
 
-    Code has all levels that there may be, for which of them occur changes with every training.
+    Code is emitted for all possible levels, since those in use change with every training.
     """
     levels, begin = count_levels(np.diff(columns.first)), 0
     groups, ends = list[PanelGroup](), list[int]()
@@ -185,9 +184,9 @@ def _write_tables(
 
 
 def table_begin(level: int) -> int:
-    """Return where the table of a level begins, or behind the last level where all end.
+    """Return where the table of a level begins; for the number of levels, where all end.
 
-    The one entry of level 0 lies behind the two of level 1.
+    The single entry of level 0 comes after the two of level 1.
     """
     if level == 0:
         return 2
@@ -196,7 +195,7 @@ def table_begin(level: int) -> int:
 
 @functools.cache
 def _list_cuts(levels: int) -> Array:
-    """Return which cut of a column each entry of its tables is, counted in order."""
+    """Return the index of the cut that each table entry of a column holds."""
     cuts = np.full(table_begin(levels), 1 << levels)  # which no column has
     for level in range(levels):
         entry = np.arange(1 << level)

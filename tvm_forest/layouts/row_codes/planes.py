@@ -1,25 +1,25 @@
-"""Planes: the answers of 64 rows to one test of the model, as the bits of a word.
+"""Bit planes: the answers of 64 rows to one test of the model, as the bits of a word.
 
-takes: Forest; gives: PlaneCode (how a block of rows becomes planes) and the arrays that this reads.
+takes: Forest; gives: PlaneCode (how rows become planes) and the arrays that coding reads.
 
 Nodes that compare the same column (a feature and its default side, see `ranks`) with the same
-threshold are one test, and there is one plane for each distinct test: bit r of plane p says whether
-row r passes test p. The tests of a column stand in the order of their thresholds, so a code that is
-at most k passes all tests of its column from the k-th on:
+threshold are one test, and each distinct test has a plane: bit r of plane p is whether row r passes
+test p. The tests of a column are in the order of their thresholds, so a code of at most k passes
+all tests of its column from the k-th on:
 
     plane[column_planes[c] + k] = code(x[c]) <= k
 
 A column of up to 255 cuts is searched in two parts, high and low: 16 h + l = code. The search
-counts with the comparison that is true for NaN where missing values go to the right. Then a NaN
-reaches all cuts, as it should, but every value also reaches the filling behind the last cut, in
-both steps. The three numbers of `column_parts` say how much to take off: from h, and from l if h is
-the last high part. With 37 cuts there are 2 in the first step, so 14 too many are counted in h; the
-last high part is 2, whose 16 places hold 5 cuts, so 11 too many are counted in l.
+counts with the comparison that is true for NaN where missing values go right. Then a NaN reaches
+all cuts, as it should, but every value also reaches the padding after the last cut, in both steps.
+The three numbers of `column_parts` correct this: what to subtract from h, and from l if h is the
+last high part. With 37 cuts there are 2 in the first step, so h is 14 too high; the last high part
+is 2, whose 16 places hold 5 cuts, so l is 11 too high.
 
 Planes of memberships in sets of categories come last, see `unions`.
 
-The bits of rows stand in the order in which eight planes are exchanged for bytes: those of 64 rows
-are the bits of a word, and those of rows 8 i to 8 i + 7 of them are bit i of its eight bytes.
+The bits of rows are in the order in which a bit transpose turns eight planes into bytes: a word has
+the bits of 64 rows, and rows 8 i to 8 i + 7 of them are bit i of its eight bytes.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ ROWS_IN_WORD = 64
 """Rows of a word."""
 
 MIN_PLANES, MIN_SPARE = 1 << 14, 256
-"""Planes of tests, and spare ones, that small models have as well, see `round_up`."""
+"""Planes of tests, and spare ones, that even small models have, see `round_up`."""
 
 VECTOR_WORDS = 8
 """Words of a vector of 512 bits."""
 
 OVERCOUNTS = ("too_high", "last", "too_low")
-"""What a column's search counts too much in the high part, the last high part, and what it counts
-too much in the low part then."""
+"""The excess in the high part, the last high part, and the excess in the low part
+there."""
 
 
 @dataclass(frozen=True)
 class PlaneCode:
-    """How blocks of rows become planes.
+    """How blocks of rows become bit planes.
 
     Attributes:
-        ranks: how their values are coded before.
-        tests: number of planes of tests, at least 1; some may be no test's, see `round_up`.
-        spare: number of further planes, at least 2: one of zeros, one of ones, and what a walk has
-            to remember.
-        unions: sizes of what makes planes of sets of categories.
-        panels: in which pieces columns are coded.
+        ranks: how values are coded first.
+        tests: number of planes for tests, at least 1; some may be unused, see `round_up`.
+        spare: number of further planes, at least 2: one of zeros, one of ones, and intermediate
+            results of a walk.
+        unions: sizes of the unions that make planes of sets of categories.
+        panels: division of columns into panels.
     """
 
     ranks: RankCode
@@ -74,12 +74,12 @@ class PlaneCode:
 
     @property
     def n_searched(self) -> int:
-        """Number of planes of columns that are searched; those of sets follow."""
+        """Number of planes of searched columns; planes of sets follow."""
         return self.tests - self.unions.planes
 
     @property
     def searched(self) -> list[tuple[int, int, int]]:
-        """Groups that are searched: steps, the first group and the last, for each of the steps."""
+        """Searched groups: (steps, first group, last group) for each number of steps."""
         groups = [(k, x.steps) for k, x in enumerate(self.ranks.groups) if not x.asked]
         alike = [(n, [k for k, _ in some]) for n, some in groupby(groups, itemgetter(1))]
         return [(n, some[0], some[-1]) for n, some in alike if n > 1]
@@ -90,8 +90,8 @@ class PlaneTests(NamedTuple):
 
     Attributes:
         code: how rows become planes.
-        arrays: what searches and unions read, each column's first plane and the end, and PARTS.
-        plane: int64 (N,), the plane of the test of each node, 0 at leaves.
+        arrays: arrays of searches and unions, first plane of each column, and the overcounts.
+        plane: int64 (N,), plane of each node's test, 0 at leaves.
     """
 
     code: PlaneCode
@@ -100,7 +100,7 @@ class PlaneTests(NamedTuple):
 
 
 def number_tests(forest: Forest) -> PlaneTests:
-    """Number the distinct tests of a forest in which `ranks.unfit` finds nothing."""
+    """Number the distinct tests of a forest that `ranks.unfit` accepts."""
     ranked = rank_tests(forest, by_levels=forest.threshold.dtype == np.float32)
     distinct = ranked.tests
     count = np.bincount(distinct.column, minlength=ranked.code.columns)
@@ -132,7 +132,7 @@ def number_tests(forest: Forest) -> PlaneTests:
 
 
 def words_together(words: int) -> int:
-    """Return how many words of a plane are made at once: 1, 2, 4 or 8, as many as divide them."""
+    """Return how many words of a plane are computed at once: 1, 2, 4 or 8, a divisor of `words`."""
     return gcd(words, VECTOR_WORDS)
 
 
@@ -145,12 +145,12 @@ def bit_of_row(row: Expr) -> Expr:
 
 
 def byte_of_row(row: Expr, words: int) -> Expr:
-    """Return which byte the number of a row is, if eight planes of so many words come from numbers.
+    """Return the byte of a row's number, if eight planes of `words` words are made of numbers.
 
     64 k + 8 i + e -> 8 words * i + 8 k + e, with i and e below 8: the bits of byte b of the planes
-    are the numbers' bits of eight bytes, those at b, b + 8 words, b + 16 words and so on. Takes and
-    gives an int or an int64 expression. Words that are not made at once follow each other so, group
-    by group.
+    are bits of eight numbers, those at b, b + 8 words, b + 16 words and so on. Takes and returns an
+    int or an int64 expression. Words that are not computed at once follow each other, group by
+    group.
     """
     together = words_together(words)
     if together == words:

@@ -1,30 +1,30 @@
-"""Codes of row values: small integers that compare with a model's thresholds as the values do.
+"""Ranks: small integers that compare with a model's thresholds as the row's values do.
 
 takes: Forest; gives: RankCode (how rows are coded) and the arrays that coding reads.
 
-The code of x is the number of thresholds of its feature that x does not lie to the left of:
+The code of x is the number of thresholds of its feature that do not send x to the left:
 
     code(x) = #{t : t <= x} if the model compares with <;    x <  t  iff  code(x) <  code(t)
     code(x) = #{t : t <  x} if the model compares with <=;   x <= t  iff  code(x) <= code(t)
 
-so a walk compares codes as it would compare the values. A NaN is the least code where missing
-values go to the left, the greatest number of the code's type where they go to the right, and
-compares no more. For that a feature which is tested with both sides has two columns in a coded row;
-a feature that is never tested has none.
+so a walk compares codes as it would compare the values. A NaN gets the least code where missing
+values go left, and the greatest number of the code's type where they go right, so it needs no
+further test. For that, a feature that is tested with both sides has two columns in a coded row; a
+feature that is never tested has none.
 
-The thresholds of a column, its cuts, are searched 16 at a time: the bits of 16 comparisons are
-counted. A column of up to 15 cuts takes one such step, one of up to 255 two, and so on:
+The thresholds of a column, its cuts, are searched 16 at a time, by counting the true comparisons. A
+column of up to 15 cuts takes one such step, one of up to 255 two, and so on:
 
     step 0   every 16th cut        16 of them, filled up with NaN, which no value reaches
     step 1   all cuts              the 16 from place 16 * (count of step 0) on
 
-A membership column (`Forest.derived`) is not searched: the categorical feature that it is made of
-is searched once for all its sets, see `categories`, and the codes of all its membership columns are
-looked up. These columns come last, feature by feature. So do the searches of categorical features,
-which all take the same number of steps, so that one piece of code serves them all.
+A membership column (`Forest.derived`) is not searched: the categorical feature behind it is
+searched once for all its sets, see `categories`, and the codes of all its membership columns are
+looked up. These columns come last, feature by feature, and so do the searches of categorical
+features, which all take the same number of steps, so that one piece of code serves them all.
 
-Models trained on 256 bins have at most 255 cuts a feature, and so codes of 8 bits. In this way a
-trainer compares bins; ours are the thresholds of the model, whatever it was trained on.
+Models trained on 256 bins have at most 255 cuts per feature, and so codes of 8 bits. Trainers
+compare bins in the same way; our bins are the model's thresholds, however it was trained.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from . import categories
 from .categories import CategoricalFeature
 
 CUTS_IN_STEP = 16
-"""Cuts that one step of a search compares: a vector of AVX-512, or two of AVX2."""
+"""Cuts that one step of a search compares: one vector of AVX-512, or two of AVX2."""
 
 ROOM, LESS = 8, 2
-"""Codes of a row that there is room for, or a multiple, less two where they do not lie in lanes.
+"""Rows are padded to a multiple of so many codes, less two unless they lie in lanes.
 
-LLVM computes each address anew where rows are 32 bytes apart, and not where they are 30.
+LLVM recomputes each address where rows are 32 bytes apart, but not where they are 30.
 """
 
 MAX_THRESHOLDS = 65535
-"""Most cuts of a column, as codes have 16 bits."""
+"""Most cuts of a column, since codes have 16 bits."""
 
 
 @dataclass(frozen=True)
 class SearchGroup:
-    """Neighbouring searches that are alike: each codes a column, or finds a category.
+    """Neighbouring searches of the same kind: each codes a column, or finds a category.
 
     Attributes:
-        stop: number behind the last search.
+        stop: index after the last search.
         steps: steps of a search.
         missing_left: whether missing values go to the left.
-        asked: whether a category is found: then cuts that are at most as large as the value are
-            counted, whatever the model compares with.
+        asked: whether the search finds a category; then it counts cuts <= the value, whatever
+            comparison the model uses.
     """
 
     stop: int
@@ -75,11 +75,11 @@ class RankCode:
     """How rows are coded.
 
     Attributes:
-        dtype: of the codes, uint8 or uint16.
-        groups: the searches in order; a group may have none, see `group_stops` in RankedTests.
-        sets: membership columns.
-        lanes: rows whose codes lie side by side, column by column.
-        multiple: what the number of codes of a row is filled up to a multiple of.
+        dtype: dtype of the codes, uint8 or uint16.
+        groups: groups of searches, in order; some may be empty, see `group_stops` in RankedTests.
+        sets: number of membership columns.
+        lanes: rows whose codes are adjacent, column by column.
+        multiple: the number of codes of a row is padded to a multiple of this.
     """
 
     dtype: str
@@ -90,23 +90,23 @@ class RankCode:
 
     @property
     def kind(self) -> Any:
-        """What code depends on: not which columns are in which group, which it reads, see `stops`.
+        """The part of the row code that compiled code depends on; groups' sizes are data.
 
-        Where rows are looked up in sets as well, numbers of columns are constants of the code.
+        With sets of categories, column numbers are constants of the code.
         """
         groups = self.groups if self.sets else [replace(x, stop=0) for x in self.groups]
         return self.dtype, tuple(groups), self.sets, self.lanes, self.multiple, self.room
 
     @property
     def room(self) -> int:
-        """Number of codes of a row, and what it is filled up with, alike for many models."""
+        """Number of codes of a row with padding, the same for many models."""
         multiple = self.multiple * -(-ROOM // self.multiple)
         less = LESS if self.multiple == 1 else 0
         return -(-(max(1, self.columns) + less) // multiple) * multiple - less
 
     @property
     def n_categorical(self) -> int:
-        """Number of searches that find a category; they are the last."""
+        """Number of searches that find a category; these come last."""
         return self.groups[-1].stop - self.n_searched
 
     @property
@@ -116,12 +116,12 @@ class RankCode:
 
     @property
     def columns(self) -> int:
-        """Number of codes of a row."""
+        """Number of codes of a row, without padding."""
         return self.n_searched + self.sets
 
 
 class RankedTests(NamedTuple):
-    """The tests of a forest in codes.
+    """The tests of a forest, on codes.
 
     Attributes:
         code: how rows are coded.
@@ -130,8 +130,8 @@ class RankedTests(NamedTuple):
             for those that find a category also `categories.feature_table`, whose last field says
             where the codes of a feature begin in `answers`, and the number of each place. They
             are few, for code that checks the type and shape of a buffer takes time to compile.
-        tests: the distinct ones, with columns numbered as they are coded.
-        codes: int64 (P,), the code of the threshold of each.
+        tests: the distinct tests, with columns numbered as they are coded.
+        codes: int64 (P,), code of each test's threshold.
         categorical: the categorical features, in the order of their columns.
     """
 
@@ -143,28 +143,28 @@ class RankedTests(NamedTuple):
 
     @property
     def column(self) -> Array:
-        """Int64 (N,), column that a node tests, 0 at leaves."""
+        """Int64 (N,), column that each node tests, 0 at leaves."""
         return self.tests.spread(self.tests.column)
 
     @property
     def rank(self) -> Array:
-        """Int64 (N,), code of the threshold of a node, 0 at leaves."""
+        """Int64 (N,), code of each node's threshold, 0 at leaves."""
         return self.tests.spread(self.codes)
 
     def answer_arrays(self) -> dict[str, Array]:
-        """Return the codes of each number in all columns of its feature, side by side."""
+        """Return the codes of each category number in all columns of its feature."""
         if not self.categorical:
             return {}
         return {"answers": np.concatenate([x.codes.ravel() for x in self.categorical])}
 
 
 def choose_code_dtype(forest: Forest) -> str:
-    """Return the dtype of codes: the narrowest that counts the thresholds of a column."""
+    """Return the dtype of codes: the narrowest that can count a column's thresholds."""
     return "uint8" if forest.cuts_per_column.max(initial=0) <= 255 else "uint16"
 
 
 def unfit(forest: Forest) -> str | None:
-    """Return which feature has too many thresholds or categories for 16 bits, None if none has."""
+    """Return a refusal that names a feature with too many thresholds or categories, or None."""
     counts = forest.cuts_per_column
     if counts.max(initial=0) <= MAX_THRESHOLDS:
         return categories.unfit(forest)
@@ -177,12 +177,12 @@ def unfit(forest: Forest) -> str | None:
 
 
 def rank_tests(forest: Forest, by_levels: bool = False) -> RankedTests:
-    """Number the thresholds of every column of a forest in which `unfit` finds nothing.
+    """Rank the thresholds of every column of a forest that `unfit` accepts.
 
     Args:
         forest: the model.
-        by_levels: whether columns that are searched in two steps stand in the order of
-            `count_levels`, and not in that of their features.
+        by_levels: whether columns searched in two steps are ordered by `count_levels` rather than
+            by feature.
     """
     tests = find_tests(forest)
     categorical = _categorical_features(forest, tests)
@@ -193,7 +193,7 @@ def rank_tests(forest: Forest, by_levels: bool = False) -> RankedTests:
 
 
 def find_tests(forest: Forest) -> DistinctTests:
-    """Return the distinct tests of a forest, with one column at least: rows have some code."""
+    """Return the distinct tests of a forest, with at least one column."""
     tests = forest.distinct_tests
     return tests if len(tests.keys) else tests._replace(keys=np.zeros(1, np.int64))
 
@@ -207,7 +207,7 @@ def _codes_of(forest: Forest, tests: DistinctTests, value: float) -> Array:
 def _categorical_features(
     forest: Forest, tests: DistinctTests
 ) -> list[tuple[CategoricalFeature, Array]]:
-    """Return the categorical features, and where the keys of the columns of each are."""
+    """Return the categorical features, each with the indices of its columns' keys."""
     keys, dtype = tests.keys, choose_code_dtype(forest)
     sets = np.flatnonzero(keys >= 2 * forest.row_width)
     if not len(sets):
@@ -232,7 +232,7 @@ def _plan_searches(
     categorical: list[tuple[CategoricalFeature, Array]],
     by_levels: bool,
 ) -> tuple[RankCode, dict[str, Array], Array]:
-    """Return how rows are coded, what the searches read, and the places of the coded columns."""
+    """Return the row code, the arrays of the searches, and the places of the coded columns."""
     searched = int(np.searchsorted(tests.keys, 2 * forest.row_width))
     counts = np.bincount(tests.column, minlength=len(tests.keys))[:searched]
     keys = tests.keys[:searched]
@@ -270,11 +270,11 @@ def _plan_searches(
 
 
 def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
-    """Return the groups of searches, also such as have none but might after another training.
+    """Return the groups of searches, with empty ones that another training might fill.
 
     Args:
-        kinds: (C, 3), whether each search finds a category, its steps, and whether missing values
-            go to the left; in ascending order.
+        kinds: (C, 3), for each search whether it finds a category, its steps, and whether missing
+            values go left; in ascending order.
     """
     searched = kinds[kinds[:, 0] == 0]
     sides = (False, True) if searched[:, 2].any() else (False,)
@@ -289,24 +289,24 @@ def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
 
 
 def _count_steps(counts: Any) -> Any:
-    """Steps of a search; no step counts all 16."""
+    """Return the number of search steps for each number of cuts; no step may count all 16."""
     return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
 
 
 def count_levels(counts: Array) -> Array:
-    """Return how often so many cuts, each, are halved by a search; 4 times up to 15 cuts."""
+    """Return how many times a binary search halves so many cuts."""
     return np.ceil(np.log2(counts + 1)).astype(np.int64)
 
 
 def count_cuts_before(step: int) -> int:
-    """Return where the cuts of a step begin within a column: all steps but the last are filled."""
+    """Return the offset of a step's cuts in a column: all steps before it are full."""
     return sum(CUTS_IN_STEP**k for k in range(1, step + 1))
 
 
 def _write_cut_tables(
     counts: Array, steps: Array, column: Array, place: Array, cut: Array
 ) -> tuple[Array, Array]:
-    """Return where the cuts of each search begin, and those of all, filled up with NaN."""
+    """Return where the cuts of each search begin, and all cuts, padded with NaN."""
     offsets = np.array([0, *(count_cuts_before(step) for step in range(4))])[steps]
     sizes = offsets + CUTS_IN_STEP * (counts // CUTS_IN_STEP + 1)
     at = np.cumsum(sizes) - sizes

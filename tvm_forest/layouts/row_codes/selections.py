@@ -1,21 +1,21 @@
-"""Trees of any shape as lists of selections between planes of bits.
+"""Trees of any shape as lists of selections between bit planes.
 
 takes: Forest and the plane of each node's test; gives: Selections.
 
 The leaves of a tree are numbered from right to left. Bit j of the number of the leaf that a row
-reaches is decided from below: at a node whose leaves are the numbers a to b - 1,
+reaches is computed bottom-up: at a node whose leaves have the numbers a to b - 1,
 
     bit j at the node = test ? bit j at its left child : bit j at its right child
 
 which needs a selection only if a multiple of 2^j lies between a and b; otherwise bit j is the same
 for all leaves there, a plane of zeros or of ones. Where it is 1 for all leaves on the left and 0
-for all on the right, which is why they are numbered that way, it is the test itself. So a tree
-needs as many selections as there are other such pairs of a node and a bit, whatever its shape: 3
-for each node of a tree of 255 leaves and 20 levels.
+for all on the right (the reason for numbering from right to left), it equals the test itself. So a
+tree needs one selection for every other such pair of a node and a bit, whatever its shape: 3 per
+node for a tree of 255 leaves and 20 levels.
 
-A selection is a word of four planes, 16 bits each, from the lowest on: the test, what is taken
-where it is true, what is taken where it is false, and the plane that is written. They stand bit by
-bit, deep nodes first; each bit begins with the same planes again.
+A selection is a word of four plane numbers, 16 bits each, from the lowest on: the test, the plane
+taken where it is true, the plane taken where it is false, and the plane that is written. They are
+ordered by bit, deep nodes first; the planes that hold intermediate results are reused for each bit.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from ...forest import Array, Forest
 from ...forest.structure.edges import find_children, list_levels
 
 MAX_PLANES = 1 << 16
-"""What 16 bits number."""
+"""Number of planes that 16 bits can number."""
 
 MAX_DEPTH = 8
-"""Levels of a complete tree. Twice the code for one more."""
+"""Most levels of a complete tree; one more would double the code."""
 
 MAX_SLOTS_PER_LEAF = 8
-"""Complete slots for each leaf, above which a tree is a list of selections: a selection of a list
+"""Slots per leaf above which a complete tree becomes a list of selections: a listed selection
 takes 3.5 times as long as one of a complete tree, and there are 2 to 3 for each node."""
 
 MIN_SHARE = 64
-"""Of so many trees, one of a depth of its own is not worth code of its own, which takes about a
+"""A depth that fewer than one of so many trees has gets no code of its own, which takes about a
 quarter of a second to compile."""
 
 
 class Selections(NamedTuple):
-    """The selections of some trees, and the planes that they need beside those of tests.
+    """The selections of some trees, and the planes that they need besides those of tests.
 
     Attributes:
         words: uint64 (I,), tree by tree.
-        counts: int64 (T,), selections of each tree; 0 for other trees.
+        counts: int64 (T,), number of selections of each tree; 0 for other trees.
         number: int64 (N,), number of each leaf among those of its tree.
-        spare: planes for zeros, ones, the bits of the result, and what is in between.
+        spare: number of planes for zeros, ones, the result's bits, and intermediate results.
     """
 
     words: Array
@@ -59,9 +59,9 @@ class Selections(NamedTuple):
 
 
 def has_levels(forest: Forest) -> Array:
-    """Return bool (T,), whether the tests of a tree's levels are taken for the bits of its leaves.
+    """Return bool (T,), whether a tree's levels have one test each, used as bits of leaf numbers.
 
-    So are oblivious trees, unless there are hardly any but stumps.
+    True for oblivious trees, unless nearly all of them are stumps.
     """
     oblivious = forest.is_oblivious
     worth = np.sum(oblivious & (forest.depths > 1)) * MIN_SHARE
@@ -69,7 +69,7 @@ def has_levels(forest: Forest) -> Array:
 
 
 def is_listed(forest: Forest) -> Array:
-    """Return bool (T,), whether a tree is too deep or empty to be made complete, or too rare."""
+    """Return bool (T,), whether a tree is too deep, sparse or rare to be made complete."""
     by_levels = has_levels(forest)
     depth = np.minimum(forest.depths.astype(np.int64), 40)
     listed = (depth > MAX_DEPTH) | (1 << depth > MAX_SLOTS_PER_LEAF * forest.leaf_counts)
@@ -95,7 +95,7 @@ def number_leaves(forest: Forest) -> tuple[Array, Array]:
 
 
 def count_selections(forest: Forest, trees: Array) -> int:
-    """Return the selections of some trees, bool (T,), but for those of bits that are always 0."""
+    """Return the number of selections of some trees, bool (T,), without bits that are always 0."""
     if not trees.any():
         return 0
     first, count = number_leaves(forest)
@@ -112,9 +112,9 @@ def write_selections(
     Args:
         forest: the model.
         plane: int64 (N,), plane of the test of each node.
-        tests: planes of tests; those of the selections follow.
-        trees: bool (T,), which trees.
-        bits: bits of a leaf's number.
+        tests: number of planes for tests; those of the selections follow.
+        trees: bool (T,), the trees to include.
+        bits: number of bits in a leaf number.
     """
     if not trees.any():
         words, number = np.zeros(0, np.uint64), np.zeros(forest.n_nodes, np.int64)
@@ -151,7 +151,7 @@ def write_selections(
 def _find_selections(
     forest: Forest, first: Array, last: Array, trees: Array, bit: int
 ) -> tuple[Array, Array]:
-    """Return the nodes where a bit is selected, and those where it is the test itself.
+    """Return the nodes where a bit needs a selection, and those where it equals the test.
 
     Args:
         forest, trees, bit: see `write_selections`.

@@ -1,15 +1,15 @@
-"""Planes of memberships in sets of categories: unions of planes of numbers.
+"""Planes of memberships in sets of categories, as unions of planes of category numbers.
 
-takes: categorical features; gives: which planes of numbers make each plane.
+takes: categorical features; gives: the planes of numbers that make up each plane.
 
 The rows of a block whose value has the number k, see `categories`, are the bits of plane k of a
 feature. The rows that pass a test of a set are the union of some of these planes, or of all others,
-whichever are fewer: these are counted, united, and flipped.
+whichever are fewer; in the second case the union is flipped.
 
     plane[first + p] = (plane of number a | plane of number b | ...) ^ flip
 
-A union is a list of words of four numbers, 16 bits each; the last word repeats the first number.
-Where it begins, doubled, and whether it is flipped, are one number.
+A union is a list of words of four numbers, 16 bits each; the last word is filled with its first
+number. One number holds twice its beginning, plus whether it is flipped.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .categories import CategoricalFeature, feature_table
 
 
 class UnionSizes(NamedTuple):
-    """Sizes of what makes planes of sets; all 0 if no feature is categorical.
+    """Sizes of the unions; all 0 if no feature is categorical.
 
     Attributes:
-        planes: planes of sets.
-        numbers: most numbers of a feature.
+        planes: number of planes of sets.
+        numbers: most category numbers of a feature.
     """
 
     planes: int = 0
@@ -41,7 +41,7 @@ def write_unions(
 
     Args:
         features: the categorical features, see `ranks.RankedTests`.
-        counts: int64 (membership columns,), tests of each.
+        counts: int64 (membership columns,), number of tests in each column.
 
     Returns:
         sizes, and the arrays: the table of features, whose last field says how many numbers there
@@ -64,7 +64,7 @@ def write_unions(
 
 
 def _list_numbers(codes: Array, counts: Array) -> tuple[Array, Array, Array]:
-    """Return the words of each plane, int64 (P,), those of all, and what is flipped, bool (P,).
+    """Return the word count of each plane, int64 (P,), all words, and the flips, bool (P,).
 
     Args:
         codes: (K, J), codes of each number in the columns.

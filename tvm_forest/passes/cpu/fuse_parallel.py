@@ -1,4 +1,4 @@
-"""Make loops parallel as scheduled, and join nested parallel loops into one.
+"""Marks loops parallel as scheduled, and fuses nested parallel loops into one.
 
 takes: IRModule without blocks; gives: IRModule.
 
@@ -19,7 +19,7 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class FuseParallel(NestPass):
-    """Fuse chains of parallel loops; the fused loop has the name of the innermost one."""
+    """Fuses chains of parallel loops; the fused loop gets the innermost loop's name."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite all loops, innermost first."""

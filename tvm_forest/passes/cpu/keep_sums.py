@@ -1,4 +1,4 @@
-"""Keep the sums of a block of rows beside each other while trees are added to them.
+"""Keeps the sums of a block of rows contiguous while trees are added to them.
 
 takes: IRModule without blocks, leaf loops with `simdize`; gives: IRModule.
 
@@ -8,8 +8,8 @@ takes: IRModule without blocks, leaf loops with `simdize`; gives: IRModule.
                                                          sums[b1] += walk
                                                 margin[r + 0 ..., c] = sums[0:extent]
 
-The sums of a class are one vector then, and rows behind the last one are added up with the others,
-whatever that gives: planes have bits for them. So the inner loop has one form for every block.
+The sums of a class are then one vector, and rows past the last one are summed too, with meaningless
+results, since planes have bits for them. So the inner loop has one form for every block.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class KeepSums(NestPass):
-    """Rewrite loops over trees that hold nothing but a walk of a block of rows."""
+    """Rewrites loops over trees that contain only the walk of a block of rows."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Visit all loops."""
@@ -59,7 +59,7 @@ class KeepSums(NestPass):
 
 
 def _inside(leaf: tirx.For, store: tirx.BufferStore, sums: Any, count: Any) -> tirx.Stmt:
-    """The leaf loop over all rows that are computed, which adds to `sums`."""
+    """Return the leaf loop over all computed rows, adding to `sums`."""
     row = leaf.loop_var - leaf.min
     value = ops.add_to_kept(sums[row], store.value)
     return change_loop(leaf, extent=count, body=tirx.BufferStore(sums, value, [row]))

@@ -1,4 +1,4 @@
-"""Move code of a function to functions of their own.
+"""Moves parts of a function into functions of their own.
 
 takes: IRModule whose functions TVM can call; gives: IRModule.
 
@@ -8,8 +8,8 @@ takes: IRModule whose functions TVM can call; gives: IRModule.
         else:                                      if n < 64: forest_part_0(n, rows, ...)
             part: T                                else: forest_part_1(n, rows, ...)
 
-LLVM gives the registers of a machine to one function at a time. In a function that does several
-things it computes the addresses of all of them first, and keeps them in memory.
+LLVM allocates registers per function. In a function that does several things it computes the
+addresses of all of them first, and spills them to memory.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ...tir_gen.ir import join_statements
 from ..function_pass import expanding_pass
 
 PART = "tvm_forest.part"
-"""Attribute of a statement that `OutlineParts` moves."""
+"""Attribute of a statement that `OutlineParts` moves to a function."""
 
 INSIDE = "tvm_forest.inside"
-"""Attribute of what a function does before it returns: TVM frees memory where its statement ends,
-and what follows a `Return` never runs."""
+"""Attribute of a statement that must run before the function returns: TVM frees memory after
+it, and code after a `Return` never runs."""
 
 SYMBOL = "global_symbol"
 
@@ -38,16 +38,16 @@ Functions = dict[GlobalVar, tirx.PrimFunc]
 
 
 def mark_part(statement: tirx.Stmt) -> tirx.Stmt:
-    """Return a statement marked to become a function, if the pipeline supports it."""
+    """Mark a statement to become a function, if the pipeline supports it."""
     return tirx.AttrStmt(tirx.IntImm("int32", 0), PART, tirx.IntImm("int32", 1), statement)
 
 
 @expanding_pass
 class OutlineParts:
-    """Move the parts of functions that `mark_part` marked."""
+    """Moves the parts that `mark_part` marked into functions."""
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Return a function that calls its parts, and these."""
+        """Return a function that calls its parts, and the parts."""
         parts: Functions = {}
 
         def move(statement: tirx.AttrStmt) -> tirx.Stmt:
@@ -64,14 +64,14 @@ class OutlineParts:
 
 @expanding_pass
 class FinishOutlined:
-    """Give functions that `outline` made what TVM gives those that it can call.
+    """Finishes outlined functions as TVM's pipeline finishes those it can call.
 
-    They have their memory from the host. Parts have symbols, for LLVM would put a function that is
-    called once, and that nobody else can call, back into its caller.
+    They allocate memory on the host. Parts get a global symbol, since LLVM would inline a private
+    function that is called once.
     """
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Rewrite a function without a symbol."""
+        """Finish a function that has no symbol yet."""
         if SYMBOL in func.attrs:
             return {}
         func = func.with_body(_on_host(func.body))
@@ -87,9 +87,9 @@ def _on_host(code: tirx.Stmt) -> tirx.Stmt:
 def outline(
     name: GlobalVar, body: tirx.Stmt, target: tvm.target.Target
 ) -> tuple[tirx.PrimFunc, tirx.Stmt]:
-    """Return a function of what a statement uses, and a statement that calls it.
+    """Return a function for a statement, with parameters for what it uses, and a call of it.
 
-    The function gives a value other than 0 where memory cannot be had.
+    The function returns a value other than 0 if it cannot allocate memory.
     """
     params, arguments, declared = [], [], []
     for var in tirx.analysis.undefined_vars(body, []):

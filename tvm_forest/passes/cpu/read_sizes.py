@@ -1,4 +1,4 @@
-"""Read the number of rounds of trees as the function runs, so that models share its code.
+"""Reads the number of rounds at run time, so that models share code.
 
 takes: IRModule with loops over all rounds; gives: IRModule.
 
@@ -6,8 +6,8 @@ takes: IRModule with loops over all rounds; gives: IRModule.
         S(tree)                        -->      for tree in range(rounds):
                                                     S(tree)
 
-A loop that a directive has cut, unrolled or shared out keeps its constant: how often it runs shapes
-the code, see `Nest.runs_over_rounds`.
+A loop that a directive has cut, unrolled or shared out keeps its constant count, which shapes the
+code, see `Nest.runs_over_rounds`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class ReadSizes(NestPass):
-    """Let loops over all rounds end at a count that an array of the model holds."""
+    """Replaces the constant end of loops over all rounds by a count in an array of the model."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite a function of sums; others have no such array."""
+        """Rewrite a function of sums; other functions have no such array."""
         sizes = next((x for x in func.params if x.name == SIZES), None)
         if sizes is None:
             return func

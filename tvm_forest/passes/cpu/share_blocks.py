@@ -1,4 +1,4 @@
-"""Let a function that uses threads and its twin that does not share the code of their blocks.
+"""Shares the code of blocks between a function with threads and its serial twin.
 
 takes: IRModule; gives: IRModule.
 
@@ -9,7 +9,7 @@ takes: IRModule; gives: IRModule.
                                            def predict(args):
                                                for b0 in range(n): predict_parallel_0(b0, ...)
 
-So LLVM compiles the code of a block once, and not once for each of the two functions.
+So LLVM compiles the code of a block once for both functions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TWIN = "tvm_forest.twin"
 
 
 def make_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the twin of a function: its parallel loops run one iteration after the other."""
+    """Return the serial twin of a function: its parallel loops become serial."""
     return make_serial(func).with_attr(SYMBOL, str(func.attrs[TWIN])).without_attr(TWIN)
 
 
@@ -49,14 +49,14 @@ def _is_parallel(loop: tirx.For) -> bool:
 
 @expanding_pass
 class AddTwins(NestPass):
-    """Add the twins of functions that are to have one.
+    """Adds the serial twins of functions with parallel loops.
 
-    Where trees are parallel, what is beside the blocks touches what they do, so that these are not
-    shared: the functions forget their twins.
+    If trees run in parallel, the code outside the blocks depends on them, so blocks are not shared:
+    the attribute that names the twin is removed.
     """
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Return a function that is to have a twin, and this."""
+        """Return a function and its twin."""
         if not _has_twin(func):
             return {}
         shared = not any(x.kind == "tree" and x.parallel for x in self.facts.nest.loops())
@@ -66,10 +66,10 @@ class AddTwins(NestPass):
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_forest.DropTwins")
 class DropTwins:
-    """Leave out the twins that `ShareBlocks` makes again."""
+    """Removes twins, which `ShareBlocks` makes again."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
-        """Keep all others."""
+        """Return the module without twins."""
         twins = {str(func.attrs[TWIN]) for func in mod.functions.values() if _has_twin(func)}
         kept = {var: func for var, func in mod.functions.items() if var.name_hint not in twins}
         return tvm.IRModule(kept)
@@ -77,10 +77,10 @@ class DropTwins:
 
 @expanding_pass
 class ShareBlocks:
-    """Move the bodies of parallel loops to functions of their own, and add the twins."""
+    """Moves the bodies of parallel loops into functions, and adds the twins."""
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Rewrite a function that has a twin, which TVM can call already."""
+        """Rewrite a function that has a twin, and that TVM can call already."""
         if not _has_twin(func):
             return {}
         blocks: Functions = {}

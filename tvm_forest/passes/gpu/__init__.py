@@ -1,7 +1,7 @@
-"""From lowered loops to the kernels of a GPU.
+"""Turns lowered loops into GPU kernels.
 
 takes: a lowered function; gives: a function of kernels.
 
-`pipeline` has the passes in their order. Behind them the target goes on with `launch_plan` (a GPU)
-or `run_threads` (the CPU at hand). `kernel_code` has the words that all of them use.
+`pipeline` has the order of the passes. After them the target continues with `launch_plan` (a GPU)
+or `run_threads` (the host's CPU). `kernel_code` has helpers that all of them use.
 """

@@ -1,9 +1,9 @@
-"""What the passes for GPUs have to know of the numbers in a model's arrays.
+"""Attributes with facts about the numbers in a model's arrays, for the GPU passes.
 
 takes: a function, a layout and its arrays; gives: the function with attributes.
 
-How much shared memory a copy of some trees takes, and which indices need 32 bits only, depends on
-numbers that are no part of the code.
+The shared memory that a copy of some trees takes, and the indices that fit 32 bits, depend on
+numbers that are not part of the code.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ...forest import Array
 from ...layouts.protocol import Layout
 
 RANGES = "tvm_forest.ranges"
-"""Attribute of a function: the least and the greatest number of each of its int64 arrays, or 0."""
+"""Function attribute: the least and greatest number (or 0) of each int64 array."""
 
 STARTS = "tvm_forest.starts"
-"""Attribute of a function: the arrays that have the first element of every tree, as lists."""
+"""Function attribute: the arrays with the first element of every tree, as lists."""
 
 
 def with_array_facts(
     func: tirx.PrimFunc, layout: Layout, arrays: Mapping[str, Array]
 ) -> tirx.PrimFunc:
-    """Return a function that has these attributes."""
+    """Return the function with these attributes."""
     ranges = {
         name: [int(array.min(initial=0)), int(array.max(initial=0))]
         for name, array in arrays.items()

@@ -1,4 +1,4 @@
-"""Copy trees into the shared memory of a GPU's thread block before they are walked.
+"""Copies trees into a GPU block's shared memory before they are walked.
 
 takes: a lowered function, loops over trees with the directive `cache`; gives: the same with copies.
 
@@ -8,10 +8,10 @@ takes: a lowered function, loops over trees with the directive `cache`; gives: t
                     + node])                           S(near_nodes[offset[t0 * 5 + t1] + node
                                                                     - begin])
 
-The trees of an iteration follow each other, and so do their nodes in the layouts that number the
-nodes of all trees, and say in `offset` where each tree begins; `Layout.copied` names these
-buffers. Other layouts are refused. Where trees are of one size, that many words of 4 bytes or less
-that fill 16 bytes are copied together.
+The trees of an iteration are adjacent, and so are their nodes in layouts that number the nodes of
+all trees, with the beginning of each tree in `offset`; `Layout.copied` names these buffers. Other
+layouts are refused. If all trees have one size, words of 4 bytes or less are copied in units of 16
+bytes.
 
 Tahoe's shared forest (EuroSys 2021), and "SilvanForge" (SOSP 2024), section 6 on caches.
 """
@@ -38,21 +38,21 @@ from .array_facts import STARTS
 from .kernel_code import TensorLoad, loads_of
 
 COPYING = ("auto", "shared")
-"""Words of the directive `cache` for which trees are copied."""
+"""Values of the directive `cache` for which trees are copied."""
 
 COPY_BYTES = 16
-"""What a thread loads and stores in one instruction."""
+"""Bytes that a thread loads and stores with one instruction."""
 
 
 @function_pass
 class CacheTrees(NestPass):
-    """Copy trees where a loop has the directive `cache`."""
+    """Copies trees at loops that have the directive `cache`."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Visit all loops; walks are loads already.
+        """Rewrite the loops; walks have been lowered to loads already.
 
         Raises:
-            ScheduleError: a loop asks for it, and the layout is not one that numbers nodes.
+            ScheduleError: a loop has the directive, and the layout does not number nodes.
         """
         nest, buffers = self.facts.nest, {str(buffer.name): buffer for buffer in func.params}
         asking = [loop for loop in nest.loops() if loop.kind == "tree" and loop.cache in COPYING]
@@ -72,7 +72,7 @@ class CacheTrees(NestPass):
 
 
 def _make_refusal(facts: NestFacts, name: str) -> ScheduleError:
-    """Make the exception for copies in a layout that does not support them."""
+    """Return the exception for copies in a layout that does not support them."""
     layout, tiled = repr(facts.nest.layout), facts.model.tile_size > 1
     what = f"trees of '{name}' in layout {layout}{' of tiles' * tiled} cannot be copied into shared"
     advice = f"use one of {', '.join(COPIED)} without tiles, or leave this cache out"
@@ -81,13 +81,13 @@ def _make_refusal(facts: NestFacts, name: str) -> ScheduleError:
 
 @dataclass(frozen=True)
 class _TreeCopier:
-    """What all copies of a buffer have in common.
+    """Copies the parts of one buffer.
 
     Attributes:
-        facts: of the loops.
+        facts: facts about the loops.
         n: number of rows.
-        offset, elements: the first element of each tree, and the elements, such as nodes.
-        ends: values of `offset`, and behind them the number of elements.
+        offset, elements: buffers with the first element of each tree, and with the elements.
+        ends: values of `offset`, followed by the number of elements.
     """
 
     facts: NestFacts
@@ -97,9 +97,9 @@ class _TreeCopier:
     ends: list[int]
 
     def copy(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-        """Let a loop that asks for it copy all trees that an iteration can reach, and walk those.
+        """Insert a copy of all trees that an iteration of the loop can reach, and walk the copies.
 
-        Returns None for any other statement.
+        Returns None for statements without the directive.
         """
         fact = self.facts.of(s)
         if fact.kind != "tree" or fact.cache not in COPYING:
@@ -141,19 +141,19 @@ class _TreeCopier:
 
     @property
     def _tree_size(self) -> int:
-        """Elements of every tree; 0 if trees differ."""
+        """The number of elements of every tree; 0 if trees differ."""
         size = self.ends[1] - self.ends[0]
         return size if self.ends == [size * tree for tree in range(len(self.ends))] else 0
 
     def _count_together(self) -> int:
-        """Return how many elements a thread copies at once: 16 bytes if all trees begin at some."""
+        """Return how many elements a thread copies at once: 16 bytes' worth if aligned."""
         item = tvm.DataType(self.elements.dtype).itemsize
         width = max(1, COPY_BYTES // item)
         whole = all(end % width == 0 for end in self.ends) and len(self.elements.shape) == 1
         return width if whole else 1
 
     def _begin(self, tree: Any) -> Any:
-        """Return the first element of a tree; the end of all for trees that guards leave out."""
+        """Return a tree's first element; for trees that guards exclude, the end of all."""
         last = len(self.ends) - 1
         if self._tree_size:
             return tirx.min(tree, i64(last)) * self._tree_size
@@ -162,5 +162,5 @@ class _TreeCopier:
 
 
 def _together(first: Any, count: int) -> Any:
-    """Return the index of some elements from a multiple of their number on, which TVM is to see."""
+    """Return the vector index of `count` elements from `first`, visibly aligned for TVM."""
     return lanes(tirx.floordiv(first, i64(count)) * count if count > 1 else first, count)

@@ -1,6 +1,6 @@
-"""What the passes for GPUs ask of code and do with it, beside the words of `tir_gen.ir`.
+"""Helpers of the GPU passes that query and change code, in addition to `tir_gen.ir`.
 
-takes: TIR of kernels; gives: answers, TIR.
+takes: TIR of kernels; gives: facts about it, or new TIR.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from ...tir_gen.ops import find_extern as find_extern
 TensorLoad = tvm.ir.expr.TensorLoad
 
 Place = tuple[Any, list[Any]]
-"""A buffer, and the indices before those of the buffer that it replaces."""
+"""A replacement buffer, and the indices to put before the original ones."""
 
 
 # -- questions ------------------------------------------------------------------------------------
 
 
 def loads_of(node: Any, buffer: Any = None) -> list[Any]:
-    """Return the loads of a buffer, or all."""
+    """Return the loads of a buffer, or all loads if none is given."""
     return find_all(node, TensorLoad, lambda x: buffer is None or x.source.same_as(buffer))
 
 
 def buffers_of(statement: Any, scope: str = "") -> list[Any]:
-    """Return the buffers of a scope that are declared inside, or all."""
+    """Return the buffers declared inside a statement, of one scope or of all."""
     buffers = (alloc.buffer for alloc in find_all(statement, tirx.AllocBuffer))
     return [buffer for buffer in buffers if not scope or buffer.scope() == scope]
 
 
 def is_spread(statement: tirx.Stmt) -> bool:
-    """Return whether a statement is a loop whose iterations the threads of a block share."""
+    """Return whether a statement is a loop that the threads of a block share."""
     return isinstance(statement, tirx.For) and SPREAD in statement.annotations
 
 
 def has_spread(statement: tirx.Stmt) -> bool:
-    """Return whether the threads of a block share the iterations of a loop inside."""
+    """Return whether a statement contains a loop that the threads of a block share."""
     return bool(find_loops(statement, SPREAD))
 
 
 def needs_block(statement: tirx.Stmt) -> bool:
-    """Return whether threads of a block do a statement together, as a team or with a copy."""
+    """Return whether a statement needs the threads of a block together, as a team or for a copy."""
     copies, outside = find_loops(statement, SPREAD), set(buffers_of(statement))
     for copy in copies:
         outside -= set(buffers_of(copy))
@@ -60,17 +60,17 @@ def needs_block(statement: tirx.Stmt) -> bool:
 
 
 def has_meeting(statement: tirx.Stmt) -> bool:
-    """Return whether the threads of a block meet inside a statement."""
+    """Return whether a statement contains a barrier or shuffle."""
     return bool(find_calls(statement, SYNC, SHUFFLE))
 
 
 def simplify(expr: Any) -> Any:
-    """Return a shorter expression of the same value."""
+    """Simplify an expression."""
     return sym.Analyzer().simplify(expr)
 
 
 def max_value(extent: Any, analyzer: Any = None) -> Any | None:
-    """Return the largest value of an expression if it is known, else None."""
+    """Return the upper bound of an expression if it is known, else None."""
     bound = (analyzer or sym.Analyzer()).const_int_bound(extent).max_value
     return i64(int(bound)) if bound < 2**31 else None
 
@@ -78,7 +78,7 @@ def max_value(extent: Any, analyzer: Any = None) -> Any | None:
 def join_users(
     parts: list[tirx.Stmt], joins: Callable[[Any, list[tirx.Stmt]], bool]
 ) -> list[tirx.Stmt]:
-    """Return statements, those from a buffer on to its last use as one where it joins them."""
+    """Merge each run of statements from a buffer's declaration to its last use, if `joins`."""
     joined, parts = list[tirx.Stmt](), list(parts)
     while parts:
         end, place = 1, 0
@@ -99,7 +99,7 @@ def join_users(
 
 
 def move_buffers(statement: Any, places: dict[Any, Place]) -> Any:
-    """Return code that declares, reads and writes buffers at their new places."""
+    """Redirect declarations, loads and stores of buffers to their new places."""
 
     def load(x: Any) -> Any:
         place = places.get(x.source)
@@ -120,26 +120,26 @@ def move_buffers(statement: Any, places: dict[Any, Place]) -> Any:
 
 
 def put_lane(statement: Any, lane: Any) -> Any:
-    """Return code in which the number of a thread in its team is an expression."""
+    """Replace the index of a thread in its team by an expression."""
     return tvm_ffi.structural_map(
         statement, (tvm.ir.Call, lambda call: lane if is_extern(call, LANE) else call)
     )
 
 
 def widen(buffer: Any, sizes: list[Any], scope: str) -> Any:
-    """Declare a buffer with more dimensions in front."""
+    """Declare a buffer with additional leading dimensions."""
     shape = [*sizes, *(x.astype("int64") for x in buffer.shape)]
     return tirx.decl_buffer(shape, buffer.dtype, buffer.name, scope=scope)
 
 
 def change_scope(statement: Any, old: str, new: str) -> Any:
-    """Return code whose buffers of one scope are in another."""
+    """Change all buffers of one scope to another scope."""
     mine = buffers_of(statement, old)
     return move_buffers(statement, {buffer: (widen(buffer, [], new), []) for buffer in mine})
 
 
 def map_kernels(statement: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
-    """Change the outermost loops that are bound to blocks or threads."""
+    """Apply `change` to the outermost loops that are bound to blocks or threads."""
 
     def change_kernel(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         return change(s) if isinstance(s, tirx.For) and axis_tag(s) else None
@@ -148,22 +148,22 @@ def map_kernels(statement: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
 
 
 def thread_axis(var: tirx.Var, tag: str) -> tirx.IterVar:
-    """Declare a dimension of a grid or block, such as "threadIdx.x", whose number is a variable."""
+    """Declare a thread axis such as "threadIdx.x", with its variable."""
     return tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, tag)
 
 
 def axis_tag(loop: tirx.For) -> str:
-    """Return the dimension that a loop is bound to, or ""."""
+    """Return the thread axis that a loop is bound to, or ""."""
     return str(loop.thread_binding.thread_tag) if loop.thread_binding is not None else ""
 
 
 def change_variable(loop: tirx.For, var: tirx.Var, **fields: Any) -> tirx.For:
-    """Return a loop that counts with another variable, and some other fields changed."""
+    """Return a loop with another variable, and further fields changed."""
     body = replace_vars(loop.body, {loop.loop_var: var.astype(loop.loop_var.ty.dtype)})
     axis = thread_axis(var, axis_tag(loop)) if axis_tag(loop) else None
     return change_loop(loop, loop_var=var, body=body, thread_binding=axis, **fields)
 
 
 def barrier() -> tirx.Stmt:
-    """Return a statement at which all threads of a block meet."""
+    """Return a barrier for all threads of a block."""
     return tirx.Evaluate(tirx.call_intrin("", SYNC, tvm.ir.StringImm("shared")))

@@ -1,4 +1,4 @@
-"""Split a function into its kernels and the plan of launches.
+"""Splits a function into its kernels and a plan that launches them.
 
 takes: a function with kernels, a target of TVM; gives: functions of the device, and Plan.
 
@@ -8,8 +8,8 @@ takes: a function with kernels, a target of TVM; gives: functions of the device,
                                                  def predict_kernel(...):
                                                      S
 
-Buffers that a kernel declares outside shared memory are of a thread, and become "local". Shared
-buffers are not merged: barriers stand where the buffers ask for them as they are.
+Buffers that a kernel declares outside shared memory belong to one thread and become "local". Shared
+buffers are not merged: barriers are placed for the buffers as they are.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ BINARY = {
     **{"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"},
     **{"Min": "min", "Max": "max", "LT": "<", "LE": "<=", "EQ": "==", "And": "and", "Or": "or"},
 }
-"""What the sizes of grids and buffers are made of."""
+"""Operators that sizes of grids and buffers may use."""
 
 
 class Host(NamedTuple):
-    """What a function does on the host.
+    """The host part of a function.
 
     Attributes:
         func: allocates memory and calls kernels by `CALL_KERNEL`.
-        parameters: the names of its buffers, as they were before TVM changed them.
+        parameters: the original names of its buffers, before TVM's passes.
     """
 
     func: tirx.PrimFunc
@@ -50,15 +50,15 @@ class Host(NamedTuple):
 def split_kernels(
     mod: tvm.IRModule, target: tvm.target.Target
 ) -> tuple[tvm.IRModule, dict[str, Plan]]:
-    """Return the kernels of a module, and for each of its functions what launches them.
+    """Return a module's kernels, and the launch plan of each function.
 
     Args:
         mod: functions whose kernels are nests of loops bound to blockIdx and threadIdx.
-        target: TVM's target of the device, with a host.
+        target: TVM's device target, with a host.
 
     Raises:
-        BuildError: a size is not made of numbers of rows and of loops, or a kernel needs memory of
-            unknown size.
+        BuildError: a size is not computed from the numbers of rows and iterations, or a kernel
+            needs memory of unknown size.
     """
     hosts, kernels = separate(mod, target)
     plans = {}
@@ -69,7 +69,7 @@ def split_kernels(
 
 
 def separate(mod: tvm.IRModule, target: tvm.target.Target) -> tuple[dict[str, Host], tvm.IRModule]:
-    """Return what functions do on the host, and their kernels.
+    """Split functions into their host part and their kernels.
 
     Args:
         mod, target: see `split_kernels`.
@@ -96,7 +96,7 @@ def separate(mod: tvm.IRModule, target: tvm.target.Target) -> tuple[dict[str, Ho
 
 
 def _passes() -> tvm.transform.Pass:
-    """TVM's passes for plain loops; StorageRewrite would merge shared buffers, barriers or not."""
+    """Return TVM's passes for plain loops, without StorageRewrite, which merges shared buffers."""
     plain = tirx.transform
     return tvm.transform.Sequential(
         [
@@ -119,7 +119,7 @@ def _passes() -> tvm.transform.Pass:
 
 
 def for_device(statement: tirx.Stmt) -> tirx.Stmt:
-    """Write bindings as TVM wants to split them off, and make the buffers inside local."""
+    """Convert thread bindings to the form that TVM's splitting needs; make buffers inside local."""
 
     def change(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         if not isinstance(s, tirx.For):
@@ -144,7 +144,7 @@ def _prepare_kernel(kernel: tirx.For) -> tirx.Stmt:
 
 
 def _rename(loop: tirx.For) -> tirx.Stmt:
-    """Name a loop as no word of C++ is named: a schedule may call one "class" or "for"."""
+    """Rename a loop variable so that it is no C++ keyword: a schedule may use "class" or "for"."""
     var = tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty)
     loop, tag = kernel_code.change_variable(loop, var), kernel_code.axis_tag(loop)
     axis = kernel_code.thread_axis(var, tag)
@@ -155,11 +155,11 @@ def _rename(loop: tirx.For) -> tirx.Stmt:
 
 
 BufferNames = dict[Any, str]
-"""Buffers, and what the plan calls their memory."""
+"""Names of buffers in the launch plan."""
 
 
 def _plan_steps(statement: tirx.Stmt, names: BufferNames) -> list[HostStep]:
-    """Return what a statement of the host does."""
+    """Return the plan's steps for a host statement."""
     if isinstance(statement, tirx.SeqStmt):
         return [step for part in statement.seq for step in _plan_steps(part, names)]
     if isinstance(statement, tirx.AttrStmt):
@@ -216,7 +216,7 @@ def _argument(x: Any, names: BufferNames) -> tuple[str, SizeExpr]:
 
 
 def _size_expr(expr: Any) -> SizeExpr:
-    """Return an expression of the plan for one of TVM."""
+    """Convert a TVM expression to one of the plan."""
     if isinstance(expr, tirx.IntImm):
         return int(expr)
     if isinstance(expr, kernel_code.TensorLoad) and len(expr.indices) == 1:

@@ -1,4 +1,4 @@
-"""Do the epilogue of sums where the sums are made, in the same kernel.
+"""Fuses the epilogue of sums into the kernel that makes the sums.
 
 takes: a lowered function for a GPU; gives: the same with one loop over rows less.
 
@@ -8,8 +8,8 @@ takes: a lowered function for a GPU; gives: the same with one loop over rows les
         value[r] = link(margin[r])                    if b0 * 64 + r < n:
                                                           value[b0 * 64 + r] = link(...)
 
-Only where a block adds up whole rows, which follow each other: no trees and no classes are on other
-blocks, and no rows of others lie between.
+Only if a block sums whole rows, which are contiguous: no trees or classes are on other blocks, and
+no rows of other blocks are in between.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ..nest_facts import NestFacts, name_of
 
 @function_pass
 class LinkInBlocks(NestPass):
-    """Let a block do the epilogue of its rows, where it can."""
+    """Moves the epilogue of a block's rows into the block, where possible."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Look at the last two statements."""
+        """Rewrite the last two statements: the sums and the epilogue."""
         parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
         if len(parts) < 2:
             return func
@@ -48,7 +48,7 @@ class LinkInBlocks(NestPass):
 def _with_epilogue(
     nest: tirx.Stmt, epilogue: tirx.For, facts: NestFacts, rows: Any, around: tuple[tirx.For, ...]
 ) -> tirx.Stmt | None:
-    """Put the epilogue behind the body of the innermost loop over blocks; None if it cannot be."""
+    """Append the epilogue to the body of the innermost loop over blocks; None if impossible."""
     if facts.of(nest).kind != "batch" or facts.level(nest) != "grid":
         return None
     around = (*around, nest)
@@ -70,7 +70,7 @@ def _with_epilogue(
 
 
 def _count_own_rows(facts: NestFacts, around: tuple[tirx.For, ...]) -> int | None:
-    """Return how many rows a block has; None if they depend on the block, or others lie between."""
+    """Return how many rows a block has; None if it varies, or they are not contiguous."""
     nest, inside = facts.nest, facts.nest[name_of(around[-1])].children
     own = Loop("", "batch", 0, 1, 1, tuple(replace(child, case=None) for child in inside))
     rows = list_values_inside(own, nest.guards, "batch")

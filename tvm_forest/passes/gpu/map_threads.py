@@ -1,4 +1,4 @@
-"""Give the mapped loops of a function to the blocks and threads of a GPU.
+"""Binds the mapped loops of a function to blocks and threads of a GPU.
 
 takes: a lowered function whose loops are mapped to a GPU; gives: a function with kernels.
 
@@ -10,10 +10,10 @@ takes: a lowered function whose loops are mapped to a GPU; gives: a function wit
                                                       if bx * 64 + tx < n:
                                                           S(bx, tx)
 
-A kernel is the outermost mapped loop, see `write_kernel`; where that holds several nests of blocks
-one after the other, each of them is one, for blocks cannot wait for each other. A statement beside
-the kernels becomes a kernel as well, with a thread for each of its iterations: no other code
-touches memory of the device. Statements that share registers are one kernel, as these end with it.
+The outermost mapped loop becomes a kernel, see `write_kernel`; if it contains several nests of
+blocks in sequence, each of them does, since blocks cannot wait for each other. A statement next to
+the kernels becomes a kernel as well, with a thread per iteration, since only kernels can access
+device memory. Statements that share registers form one kernel, as registers do not outlive it.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from .thread_axes import flat_kernel
 from .write_kernel import KernelWriter
 
 SPILLED = "tvm_forest.spilled"
-"""Attribute of a function with buffers that lie in the memory of the device, for kernels share them
-that cannot be one, though another function of the schedule has them in shared memory."""
+"""Function attribute: some buffers are in device memory, because separate kernels share them,
+though another function of the schedule has them in shared memory."""
 
 
 @function_pass
 @dataclass(frozen=True)
 class MapThreads(NestPass):
-    """Make kernels of the mapped loops, each a nest of thread bindings.
+    """Makes kernels of the mapped loops, each a nest of thread bindings.
 
     Attributes:
         facts: see `NestPass`.
-        shared_bytes: of shared memory that a block may have.
+        shared_bytes: shared memory that a block may use.
     """
 
     shared_bytes: int
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Visit a nest, and the statements beside it.
+        """Rewrite a nest, and the statements next to it.
 
         Raises:
             ScheduleError: a block has too many threads or too much shared memory, or threads would
@@ -63,7 +63,7 @@ class MapThreads(NestPass):
         return func.with_attr(SPILLED, 1) if spilled else func
 
     def _make(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
-        """Descend to the kernels; `around` are the loops that launch them again and again."""
+        """Find the kernels; `around` are the host loops that launch them repeatedly."""
         facts, parts = self.facts, _list_parts(s)
         if len(parts) > 1:
             buffers, work = _move_out(parts, [], [])
@@ -92,7 +92,7 @@ class MapThreads(NestPass):
 
 
 def _list_parts(s: tirx.Stmt) -> list[tirx.Stmt]:
-    """Return the statements of a sequence, those that share registers of a thread as one."""
+    """Return the statements of a sequence; those that share registers are merged."""
     parts = list(s.seq) if isinstance(s, tirx.SeqStmt) else [s]
     return join_users(parts, lambda buffer, _: buffer.scope() == "local")
 
@@ -105,11 +105,11 @@ def _count_shared(body: tirx.Stmt) -> Counter[str]:
 def _move_out(
     parts: list[tirx.Stmt], sizes: list[Any], index: list[Any]
 ) -> tuple[list[tirx.Stmt], list[tirx.Stmt]]:
-    """Move the buffers that some statements declare to the memory of the device.
+    """Move the buffers that statements declare to device memory.
 
     Args:
         parts: the statements.
-        sizes, index: dimensions that the buffers get in front, and the place in these.
+        sizes, index: leading dimensions for the buffers, and the index in them.
 
     Returns:
         the declarations, and the other statements.
@@ -121,7 +121,7 @@ def _move_out(
 
 
 def _holds_kernels(body: tirx.Stmt, facts: NestFacts) -> bool:
-    """Whether blocks would have to wait for each other, so that each launch is one of many."""
+    """Return whether the body needs several kernels, as blocks cannot wait for each other."""
     for sequence in find_all(body, tirx.SeqStmt):
         work = [part for part in sequence.seq if not isinstance(part, tirx.AllocBuffer)]
         if len(work) > 1 and any(facts.has_level(part, "grid") for part in work):
@@ -130,10 +130,11 @@ def _holds_kernels(body: tirx.Stmt, facts: NestFacts) -> bool:
 
 
 def _split_loop(loop: tirx.For, facts: NestFacts, around: tuple[tirx.Var, ...]) -> list[tirx.Stmt]:
-    """Return a loop over blocks, once for each statement inside if these are loops over blocks too.
+    """Split a loop over blocks into one loop per statement, if these are loops over blocks too.
 
-    Blocks cannot wait for each other, kernels can. Buffers inside get a part for each iteration, of
-    the first and longest run of the loop: TVM declares them ahead of the loops `around`.
+    Blocks cannot wait for each other, but kernels can. Buffers inside get a part for each
+    iteration, sized for the first and longest run of the loop: TVM declares them before the loops
+    `around`.
     """
     parts = _list_parts(loop.body)
     if len(parts) == 1 or not any(facts.has_level(part, "grid") for part in parts):

@@ -1,4 +1,4 @@
-"""Count in 32 bits what cannot be more, in the kernels of a GPU.
+"""Narrows integers of GPU kernels to 32 bits where they fit.
 
 takes: a function with kernels and the ranges of its arrays; gives: the same with smaller integers.
 
@@ -6,9 +6,9 @@ takes: a function with kernels and the ranges of its arrays; gives: the same wit
         node: int64 = nodes[first + node] + 1  -->      node: int32 = nodes[first + node] + 1
         x = rows[bx * 64 + tx, feature]                 x = rows[bx * 64 + int64(tx), feature]
 
-GPUs compute with 64 bits in several steps. Threads, loops of a known length, and indices into
-buffers of a constant size below 2**27 take 32 bits, and so do cells that hold nothing but such
-numbers; a walk that is held at its leaf may count on to nine times the size. What depends on the
+GPUs compute 64-bit integers in several steps. Threads, loops of a known length, and indices into
+buffers of a constant size below 2**27 get 32 bits, and so do cells that hold only such numbers; a
+walk that stays at its leaf may count on to nine times the size. Everything that depends on the
 number of rows keeps 64 bits, so a batch may have 2**31 values and more.
 """
 
@@ -29,7 +29,7 @@ from .array_facts import RANGES, STARTS
 from .kernel_code import TensorLoad, buffers_of, change_variable, map_kernels, max_value
 
 MAX_SHORT = 2**27
-"""Elements of a buffer whose indices are 32 bits."""
+"""Most elements of a buffer whose indices get 32 bits."""
 
 JOINING = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)
 SHIFTS = (tirx.LShift, tirx.RShift)
@@ -39,10 +39,10 @@ SHORT_DTYPES = ("bool", "int8", "int16", "int32", "uint8", "uint16")
 
 @function_pass
 class NarrowIndices:
-    """Let kernels compute with 32 bits where these are enough."""
+    """Narrows the integers of kernels to 32 bits where these are enough."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Visit all nests of loops that are bound to blockIdx and threadIdx."""
+        """Rewrite all nests of loops that are bound to blockIdx and threadIdx."""
         ranges = func.attrs[RANGES]
         short = {str(name) for name, ends in ranges.items() if all(map(_is_short, ends))}
         model = {x for x in func.params if str(x.name) in short}
@@ -51,15 +51,15 @@ class NarrowIndices:
 
 
 def _is_short(number: int) -> bool:
-    """Whether a number can be an index of 32 bits."""
+    """Return whether a number is small enough for a 32-bit index."""
     return abs(int(number)) < MAX_SHORT
 
 
 def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
-    """Return a kernel with 32 bits where these are enough.
+    """Narrow the integers of a kernel.
 
-    A cell is short if all that is stored in it is short, which may depend on other cells: all are
-    taken for short at first, and those that cannot be are taken out until all others can.
+    A cell can be narrowed if all values stored in it can, which may depend on other cells: all are
+    assumed narrow at first, and cells are removed until the assumption holds for the rest.
     """
     kernel = _narrow_loops(kernel)
     cells = {x for x in buffers_of(kernel, "local") if x.dtype == "int64"}
@@ -74,7 +74,7 @@ def _narrow_kernel(kernel: tirx.For, model: set[Any]) -> tirx.For:
 
 
 def _narrow_loops(kernel: tirx.For) -> tirx.For:
-    """Count loops of a known length, threads among them, with 32 bits."""
+    """Narrow the variables of loops of a known length, thread bindings included."""
     analyzer, short = sym.Analyzer(), dict[Any, tirx.Var]()
     for loop in find_loops(kernel):
         most = max_value(loop.extent, analyzer)
@@ -94,11 +94,11 @@ def _narrow_loops(kernel: tirx.For) -> tirx.For:
 
 @dataclass(frozen=True)
 class _Narrowing:
-    """Narrows the expressions of one kernel, by what is known of its memory.
+    """Narrows the expressions of one kernel.
 
     Attributes:
-        model: arrays of 64 bits whose numbers take 32.
-        cells: cells of a thread, and those of 32 bits that replace them.
+        model: int64 arrays whose numbers fit in 32 bits.
+        cells: narrowed cells, by the original ones.
     """
 
     model: set[Any]
@@ -126,18 +126,18 @@ class _Narrowing:
         return self._mask(x) if isinstance(x, tirx.BitwiseAnd) else None
 
     def _join(self, make: Any, *parts: Any) -> Any | None:
-        """Return a node with operands of 32 bits, or None if one may not fit."""
+        """Build a node from 32-bit operands; None if one may not fit."""
         short = [self.short(x) for x in parts]
         return None if any(x is None for x in short) else make(*short)
 
     def _mask(self, x: Any) -> Any | None:
-        """What is above a mask goes away, so it need not fit."""
+        """Narrow `x & mask`: the bits above the mask vanish, so x itself need not fit."""
         mask = int(x.b) if isinstance(x.b, tirx.IntImm) else -1
         short = x.a.astype("int32") & tirx.IntImm("int32", mask)
         return short if 0 <= mask < 2**31 else None
 
     def rewrite(self, kernel: tirx.For) -> tirx.For:
-        """Return a kernel with short cells, indices and comparisons."""
+        """Return a kernel with narrow cells, indices and comparisons."""
         kinds = [
             (TensorLoad, self._load),
             (tirx.BufferStore, self._store),
@@ -158,7 +158,7 @@ class _Narrowing:
         return tirx.BufferStore(x.buffer, x.value, self._indices(x.buffer, x.indices))
 
     def _indices(self, buffer: Any, indices: Any) -> list[Any]:
-        """Indices of a small buffer fit, whatever they are computed from."""
+        """Narrow the indices of a small buffer, which always fit."""
         return [self._index(x) for x in indices] if _is_small(buffer) else list(indices)
 
     def _index(self, x: Any) -> Any:

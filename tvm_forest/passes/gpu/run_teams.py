@@ -1,6 +1,6 @@
-"""Run the threads of a team in step on a CPU.
+"""Emulates the threads of a team in lockstep on a CPU.
 
-takes: statements that all threads of a team do together; gives: loops over these threads.
+takes: statements that a team's threads run together; gives: loops over these threads.
 
     while not is_leaf(node):                  while not is_leaf(node[0]):
         x = row[feature(node, tx)]                each tx: x[tx] = row[feature(node[tx], tx)]
@@ -8,9 +8,9 @@ takes: statements that all threads of a team do together; gives: loops over thes
         node = child(node, out)                   each tx: out[tx] = bit[0] | bit[1] << 1 | ...
                                                   each tx: node[tx] = child(node[tx], out[tx])
 
-Every statement is done by all threads before the next one. Cells have an element for each thread.
-Whether a loop or a condition around a ballot goes on is asked of the first thread, for all of a
-team must come to a ballot together.
+Every statement runs in all threads before the next one. Cells get an element per thread. The first
+thread decides loops and conditions around a ballot, since all threads of a team must reach a ballot
+together.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from . import kernel_code
 
 @dataclass
 class TeamWriter:
-    """Statements of a team under construction.
+    """Builds the statements of a team.
 
     Attributes:
         team: the loop over its threads.
-        repeat: puts this loop around a statement.
-        places: the cells, which have an index for the thread.
+        repeat: wraps a statement in this loop.
+        places: cells, with an index for the thread.
     """
 
     team: tirx.For
@@ -44,7 +44,7 @@ class TeamWriter:
     places: dict[Any, kernel_code.Place] = field(default_factory=dict)
 
     def write(self, s: tirx.Stmt) -> tirx.Stmt:
-        """Return what all threads do, statement by statement."""
+        """Return a statement run by all threads, step by step."""
         if isinstance(s, tirx.SeqStmt):
             return join_statements([self.write(part) for part in s.seq])
         if isinstance(s, tirx.AllocBuffer):
@@ -65,12 +65,12 @@ class TeamWriter:
         raise BuildError(f"build: a ballot stands inside {type(s).__name__}, found by 'simt'")
 
     def _of_all(self, x: Any) -> Any:
-        """Return an expression that has one value for all threads, as the first one has it."""
+        """Return the first thread's value of an expression that is equal in all threads."""
         first = {self.team.loop_var: tirx.const(0, self.team.loop_var.ty.dtype)}
         return replace_vars(kernel_code.move_buffers(x, self.places), first)
 
     def _meet(self, s: tirx.Stmt) -> tirx.Stmt:
-        """Let all threads leave their outcome in a table, and read all of them."""
+        """Emulate a ballot: all threads store their outcome in a table, then read all of it."""
         (call,) = kernel_code.find_extern(s, BALLOT)
         size = int(call.args[2])
         bits = tirx.decl_buffer((i64(size),), "int32", "bits", scope="global")

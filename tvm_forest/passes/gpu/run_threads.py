@@ -1,4 +1,4 @@
-"""Run the kernels of a function on a CPU, one thread after the other.
+"""Runs the kernels of a function on a CPU, one thread after the other.
 
 takes: a function with loops bound to blockIdx and threadIdx; gives: a function of plain loops.
 
@@ -8,15 +8,15 @@ takes: a function with loops bound to blockIdx and threadIdx; gives: a function 
             tvm_storage_sync("shared")           -->       for tx in range(64):
             T                                                  T
 
-The statements between two barriers become one loop over the threads. A buffer that is declared
-between barriers is shared memory, one for each block, or local to a thread, and then it gets a
-dimension for the threads, so that its values outlive the barrier. A shuffle stands between two
-barriers of its own: all threads leave their value in a table, then all read. Threads of a team go
-on in step, see `run_teams`.
+The statements between two barriers become one loop over the threads. A buffer declared between
+barriers is either shared memory, one per block, or local to a thread; then it gets a dimension for
+the threads, so that its values survive the barrier. A shuffle is placed between two barriers of its
+own: all threads store their value in a table, then all read it. Threads of a team run in lockstep,
+see `run_teams`.
 
-All threads of a block must meet at every barrier, so one is refused inside a condition or a loop
-that depends on the thread. Threads and blocks may be run backwards: code that needs a barrier and
-has none then gives other results.
+All threads of a block must reach every barrier, so barriers inside conditions or loops that depend
+on the thread are refused. Threads and blocks can be run backwards, which exposes missing barriers
+by different results.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from .run_teams import TeamWriter
 
 
 def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
-    """Return a function without thread bindings.
+    """Replace thread bindings by serial loops.
 
     Args:
-        func: kernels are nests of loops bound to blockIdx and threadIdx, blocks outermost.
+        func: its kernels are nests of loops bound to blockIdx and threadIdx, blocks outermost.
         backwards: run the last block, and the last thread of each, first.
 
     Raises:
@@ -51,7 +51,7 @@ def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
 
 
 def _run_kernel(root: tirx.For, backwards: bool) -> tirx.Stmt:
-    """Return the blocks of a kernel one after the other."""
+    """Return a kernel as serial loops over its blocks."""
     blocks, threads, body = list[tirx.For](), list[tirx.For](), root
     while isinstance(body, tirx.For) and kernel_code.axis_tag(body):
         (threads if kernel_code.axis_tag(body).startswith("threadIdx") else blocks).append(body)
@@ -65,13 +65,13 @@ def _run_kernel(root: tirx.For, backwards: bool) -> tirx.Stmt:
 
 @dataclass
 class _BlockWriter:
-    """A thread block under construction.
+    """Builds the code of a thread block.
 
     Attributes:
-        threads: the loops over threads, the slowest first.
+        threads: the loops over threads, slowest first.
         backwards: whether the last thread runs first.
         memory: buffers of the block.
-        places: what has become of the buffers of the nest; those of a thread have an index for it.
+        places: new places of the nest's buffers; those of a thread get an index for it.
     """
 
     threads: list[tirx.For]
@@ -85,14 +85,14 @@ class _BlockWriter:
 
     @property
     def _number(self) -> Any:
-        """The number of a thread."""
+        """Return the index of a thread in its block."""
         number = i64(0)
         for loop in self.threads:
             number = number * int(loop.extent) + loop.loop_var.astype("int64")
         return number
 
     def write(self, statement: tirx.Stmt) -> list[tirx.Stmt]:
-        """Return statements without barriers, each over all threads, in order."""
+        """Split a statement at barriers; returns loops over all threads, in order."""
         parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
         if not any(map(kernel_code.has_meeting, parts)):
             return [self._each(parts)]
@@ -119,16 +119,16 @@ class _BlockWriter:
         return done
 
     def _keep_buffer(self, buffer: Any) -> None:
-        """Declare a buffer that outlives a barrier."""
+        """Declare a buffer that must survive a barrier."""
         sizes, place = ([], []) if _is_shared(buffer) else ([i64(self._count)], [self._number])
         wide = kernel_code.widen(buffer, sizes, "global")
         self.memory.append(wide)
         self.places[buffer] = (wide, place)
 
     def _split_shuffles(self, part: tirx.Stmt) -> list[tirx.Stmt]:
-        """Return what all threads give to the first shuffle of a statement, and what they do then.
+        """Split at a statement's first shuffle: store every thread's value, then the rest.
 
-        Lanes count from the first of their part of the warp; beyond its end, each reads its own.
+        Lanes count within their part of the warp; past its end, a lane reads its own value.
         """
         call: Any = _first_shuffle(part)
         if call is None:
@@ -144,7 +144,7 @@ class _BlockWriter:
         return [tirx.BufferStore(slot, value, [number]), *self._split_shuffles(rest)]
 
     def _around_barrier(self, part: tirx.Stmt) -> list[tirx.Stmt]:
-        """Take apart a statement in which threads meet."""
+        """Split a statement that contains a barrier."""
         if isinstance(part, tirx.Evaluate):
             return []
         if isinstance(part, tirx.SeqStmt):
@@ -159,7 +159,7 @@ class _BlockWriter:
         raise BuildError(f"build: a barrier stands inside {type(part).__name__}, found by 'simt'")
 
     def _check(self, expr: Any, what: str) -> None:
-        """Refuse what may differ between the threads that meet inside."""
+        """Refuse conditions and bounds that may differ between the threads of a barrier inside."""
         own = [loop.loop_var for loop in self.threads]
         own += [wide for buffer, (wide, _) in self.places.items() if not _is_shared(buffer)]
         variables = find_all(expr, tirx.Var, lambda var: any(x.same_as(var) for x in own))
@@ -170,7 +170,7 @@ class _BlockWriter:
             )
 
     def _each(self, parts: list[tirx.Stmt]) -> tirx.Stmt:
-        """Let all threads run some statements, one thread, or one team, after the other."""
+        """Run statements in a loop over all threads, or over all teams."""
         code, around = join_statements(parts), self.threads
         if kernel_code.find_extern(code, BALLOT):
             around, team = self.threads[:-1], self.threads[-1]
@@ -179,9 +179,9 @@ class _BlockWriter:
 
 
 def repeat(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stmt:
-    """Return code in serial loops, from the last iteration of each to the first if backwards.
+    """Wrap code in serial loops, which run backwards on request.
 
-    A number that runs down lies in a cell: TVM 0.27 makes (7 - x) % 4 a remainder by -4, wrongly.
+    A reversed index is stored in a cell, as TVM 0.27 miscompiles (7 - x) % 4 to a remainder by -4.
     """
     for loop in reversed(loops):
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
@@ -202,7 +202,7 @@ def _is_shared(buffer: Any) -> bool:
 
 
 def _first_shuffle(statement: tirx.Stmt) -> Any | None:
-    """Return the first shuffle of a statement that holds no other statements, or None."""
+    """Return the first shuffle in a store or evaluation, None for other statements."""
     if not isinstance(statement, (tirx.BufferStore, tirx.Evaluate)):
         return None
     return next(iter(find_calls(statement, kernel_code.SHUFFLE)), None)

@@ -1,4 +1,4 @@
-"""The dimensions of a grid and its blocks, and how iterations are dealt out to them.
+"""The dimensions of a grid and its blocks, and the distribution of iterations over them.
 
 takes: nests of independent iterations; gives: nests of thread bindings.
 """
@@ -21,14 +21,14 @@ AXES = {
     for level, tag in (("grid", "block"), ("block", "thread"))
     for axis in "zyx"
 }
-"""TVM's names of the dimensions, the slowest first."""
+"""TVM's names of the thread axes, slowest first."""
 
 Dimension = tuple[tirx.Var, Any]
 """The variable of a dimension of grid or block, and its extent."""
 
 
 def bind(body: tirx.Stmt, dimensions: dict[str, Dimension]) -> tirx.Stmt:
-    """Return a nest of thread bindings, the slowest dimension outermost."""
+    """Return a nest of thread bindings, slowest dimension outermost."""
     for dimension, (var, extent) in reversed(dimensions.items()):
         axis = thread_axis(var, AXES[dimension])
         extent = i64(extent) if isinstance(extent, int) else extent
@@ -42,7 +42,7 @@ def dimension_var(dimension: str) -> tirx.Var:
 
 
 def split_number(chain: list[tirx.For], number: Any) -> dict[Any, Any]:
-    """Return the variables of nested loops at an iteration of the whole nest, counted from 0.
+    """Return the values of nested loop variables for a flat iteration number, from 0.
 
     Iteration 17 of `for i in range(4): for j in range(5)` is i = 17 // 5 = 3, j = 17 % 5 = 2.
     """
@@ -56,24 +56,24 @@ def split_number(chain: list[tirx.For], number: Any) -> dict[Any, Any]:
 
 
 WIDE = 2
-"""Iterations of an innermost loop for each thread, from which the threads share that loop alone."""
+"""Iterations per thread of an innermost loop from which threads share only that loop."""
 
 AHEAD = 8
-"""Loads of a copy that a thread has under way at once."""
+"""Loads of a copy that a thread has in flight at once."""
 
 
 def share_out(chain: list[tirx.For], body: tirx.Stmt, worker: Any, count: int) -> tirx.Stmt:
-    """Let threads take turns at the iterations of a nest.
+    """Distribute the iterations of a nest over threads, in turn.
 
-    Where the innermost loop keeps all of them busy, they share that one alone: to number the
-    iterations of the nest takes divisions. Turns of a copy are written out some at a time, so that
-    their loads are under way together.
+    If the innermost loop has enough iterations, threads share only that loop, since computing
+    indices from a flat number takes divisions. The turns of a copy are partly unrolled, so that
+    their loads overlap.
 
     Args:
         chain: the loops.
-        body: of the innermost.
-        worker: number of a thread.
-        count: of threads.
+        body: body of the innermost loop.
+        worker: index of the thread.
+        count: number of threads.
     """
     total = _count_iterations(chain)
     known = isinstance(total, tirx.IntImm)
@@ -115,17 +115,17 @@ def _count_iterations(loops: list[tirx.For]) -> Any:
 
 
 FLAT_THREADS = 256
-"""Threads of a block of a kernel if no loop of the schedule sets them."""
+"""Threads per block of a kernel if no loop of the schedule sets them."""
 
 
 def flat_kernel(nest: tirx.Stmt, facts: NestFacts) -> tirx.Stmt:
-    """Return a nest of independent iterations as a kernel with a thread for each.
+    """Turn a nest of independent iterations into a kernel with a thread for each.
 
     Args:
-        nest: loops over rows and outputs, and inside what a thread does. A loop whose length
-            depends on another one gets the greatest length, and a condition. What is no such loop
-            is done by one thread.
-        facts: of the loops.
+        nest: loops over rows and outputs around the work of a thread. A loop whose length depends
+            on another one gets the greatest length, and a condition. Any other loop is run serially
+            by one thread.
+        facts: facts about the loops.
     """
     chain, conditions, body = list[tirx.For](), list[Any](), nest
     while isinstance(body, tirx.For) and _is_independent(body, facts):
@@ -149,7 +149,7 @@ def flat_kernel(nest: tirx.Stmt, facts: NestFacts) -> tirx.Stmt:
 
 
 def _is_independent(loop: tirx.For, facts: NestFacts) -> bool:
-    """Whether the iterations of a loop of no kernel may run at the same time."""
+    """Return whether the iterations of a loop outside kernels are independent."""
     if is_spread(loop) or EPILOGUE in loop.annotations or facts.of(loop).kind in ("batch", "class"):
         return True
     return str(loop.loop_var.name).endswith("_init")  # TVM writes base scores in such loops

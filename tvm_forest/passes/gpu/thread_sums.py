@@ -1,4 +1,4 @@
-"""Keep the sums of a GPU's thread in registers while it walks trees.
+"""Keeps the sums of a GPU thread in registers while it walks trees.
 
 takes: IRModule without blocks, walks in stores, loops mapped to a GPU; gives: IRModule.
 
@@ -11,12 +11,12 @@ takes: IRModule without blocks, walks in stores, loops mapped to a GPU; gives: I
                                                   if b < n - ...:
                                                       margin[r + b, c] = sums[b]
 
-The order of additions stays. Loops over rows have their full length inside, so that their indices
-are constants: what is walked for rows behind the last one is read from the last one, and not
-written. Nothing is walked for classes behind the last one. Atomic additions are done once.
+The order of additions is kept. Loops over rows have their full length inside, so that their indices
+are constants: rows past the last one read the last row, and are not written. Classes past the last
+one are not walked. Atomic additions are done once.
 
-With `vector_reduce` on the dimension "block.x", threads next to each other add up their sums by
-shuffles, the upper half of a group to the lower one until one thread has the sum:
+With `vector_reduce` on the dimension "block.x", neighbouring threads add their sums by shuffles,
+the upper half of a group to the lower half, until one thread has the sum:
 
     sums[b] += shuffle_down(sums[b], 16), ..., shuffle_down(sums[b], 1)
     if threadIdx.x % 32 == 0:
@@ -40,22 +40,22 @@ from ..nest_facts import NestFacts, name_of
 from . import kernel_code
 
 MAX_THREAD_SUMS = 32
-"""Sums of one thread: more would not stay in registers."""
+"""Most sums of one thread; more would not stay in registers."""
 
 WARP_THREADS = 32
-"""Threads that shuffle: those of a warp, half of those of some AMD GPUs."""
+"""Threads that can shuffle: a warp, or half of one on some AMD GPUs."""
 
 
 @function_pass
 class ThreadSums(NestPass):
-    """Rewrite the outermost loops over trees that a thread does by itself."""
+    """Rewrites the outermost loops over trees that one thread runs alone."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Visit the nest with the loops around in mind."""
+        """Rewrite the nest, tracking the loops around each statement."""
         return func.with_body(ir.rewrite_nest(func.body, self._keep)) if self.facts.on_gpu else func
 
     def _keep(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-        """Return a statement whose sums are in registers, or None where they cannot be."""
+        """Return a statement with its sums in registers; None if they cannot be kept there."""
         lanes, facts = _find_shuffle(self.facts, around), self.facts
         trees = facts.of(s).kind == "tree" and not facts.level(s) and any(map(facts.level, around))
         if not trees and not (lanes and isinstance(s, tirx.BufferStore)):
@@ -65,22 +65,22 @@ class ThreadSums(NestPass):
 
 
 def _find_shuffle(facts: NestFacts, loops: Iterable[tirx.For]) -> tuple[tirx.For, int] | None:
-    """Return the loop whose iterations are added up by shuffles, and how many at once."""
+    """Return the loop whose sums are added by shuffles, and the shuffle width."""
     shuffled = ((loop, facts.shuffle_width(loop)) for loop in loops)
     return next((pair for pair in shuffled if pair[1]), None)
 
 
 @dataclass
 class _RegisterSums:
-    """A statement that adds to one place for each of a few rows and classes.
+    """A statement that adds to one element for each of a few rows and classes.
 
     Attributes:
-        facts: of the loops.
+        facts: facts about the loops.
         statement: a loop over trees, or the store itself.
         store: the only accumulation inside.
-        index: the loops inside that the place depends on, or that threads share, outermost first.
-        serial: full lengths of those that one thread does, by their variables.
-        conditions: what holds for the iterations of `index` that are of the batch.
+        index: inner loops that the element depends on, or that threads share, outermost first.
+        serial: full lengths of those loops that one thread runs, by their variables.
+        conditions: conditions under which an iteration of `index` is part of the batch.
         lanes: see `_find_shuffle`.
         sums: the registers.
     """
@@ -102,7 +102,7 @@ class _RegisterSums:
     def of(
         cls, statement: tirx.Stmt, facts: NestFacts, lanes: tuple[tirx.For, int] | None
     ) -> _RegisterSums | None:
-        """Return the sums of a statement, or None where they cannot be kept."""
+        """Return the sums of a statement; None if registers cannot hold them."""
         stores = [x for x in ir.find_stores(statement) if ops.is_call(x.value, ops.REDUCE)]
         loops = ir.find_loops(statement)
         simdized = any(facts.of(loop).simdize for loop in loops)
@@ -126,11 +126,11 @@ class _RegisterSums:
 
     @property
     def _place(self) -> list[Any]:
-        """The register of an iteration."""
+        """Return the register index of an iteration."""
         return list(self.serial) or [ir.i64(0)]
 
     def write(self) -> tirx.Stmt:
-        """Return what comes before the statement, the statement, and what comes behind."""
+        """Return the loads before the statement, the statement, and the stores after it."""
         store, load = self.store, tirx.BufferLoad(self.sums, self._place)
         before = tirx.BufferLoad(store.buffer, list(store.indices))
         how = store.value.args[-1].value
@@ -148,9 +148,9 @@ class _RegisterSums:
         return ir.join_statements([*code, self._repeat(last)])
 
     def _repeat(self, body: tirx.Stmt, free: bool = False) -> tirx.Stmt:
-        """Do a statement for every sum; not `free`: for those of the batch alone.
+        """Repeat a statement for every sum; unless `free`, only for rows of the batch.
 
-        Registers are named by constants, so the loops over them are unrolled.
+        Registers are indexed by constants, so the loops are unrolled.
         """
         loops = [loop for loop in self.index if not (free and self.facts.level(loop))]
         fresh = {loop.loop_var: tirx.Var(loop.loop_var.name, "int64") for loop in loops}
@@ -164,7 +164,7 @@ class _RegisterSums:
         return body
 
     def _inside(self) -> tirx.Stmt:
-        """The statement, with registers in the place of the buffer, and loops of full length."""
+        """Return the statement with registers in place of the buffer, and full-length loops."""
         old, place = self.store, self._place
         load = tirx.BufferLoad(self.sums, place)
 
@@ -187,7 +187,7 @@ class _RegisterSums:
         return tvm_ffi.structural_map(self.statement, kinds)
 
     def _shuffle(self, distance: int, width: int) -> tirx.Stmt:
-        """Add the sum of the lane that is so far behind."""
+        """Add the sum of the lane `distance` further on, by a shuffle."""
         load, mask = tirx.BufferLoad(self.sums, self._place), tirx.IntImm("uint32", 2**32 - 1)
         numbers = (tirx.const(x, "int32") for x in (distance, width, WARP_THREADS))
         theirs = tirx.call_intrin(self.sums.dtype, kernel_code.SHUFFLE, mask, load, *numbers)
@@ -195,7 +195,7 @@ class _RegisterSums:
 
 
 def _conditions_of(statement: tirx.Stmt, store: tirx.BufferStore) -> list[Any]:
-    """Return the conditions between a statement and a store inside."""
+    """Return the conditions around a store, inside a statement."""
     around = ir.find_all(
         statement, tirx.IfThenElse, lambda x: bool(ir.find_stores(x.then_case, store.buffer))
     )
@@ -203,7 +203,7 @@ def _conditions_of(statement: tirx.Stmt, store: tirx.BufferStore) -> list[Any]:
 
 
 def _read_registers(value: Any, old: tirx.BufferStore, sums: Any, clipped: dict[Any, int]) -> Any:
-    """Let a value read registers, and the last row where its own is behind that."""
+    """Redirect a value's loads to registers, and clip row indices to the last row."""
 
     def load(x: Any) -> Any:
         if x.source.same_as(old.buffer):

@@ -1,21 +1,21 @@
-"""Write a kernel: threads, barriers and memory.
+"""Writes a kernel: threads, barriers and memory.
 
 takes: a nest whose loops are mapped to a GPU; gives: a nest of thread bindings.
 
-Its grid and its blocks are as large as the largest loop of each dimension asks for. A loop marked
-`spread` has independent iterations, which the threads of a block share. What no loop gives to the
-threads of a dimension is done by the first of them. Between two statements of a block stands a
-barrier if one writes what the other touches, unless each thread goes through both by itself.
+Each dimension of grid and block is as large as its largest loop. A loop marked `spread` has
+independent iterations, which the threads of a block share. Work that no loop distributes over a
+dimension is done by its first thread. A barrier separates two statements of a block if one writes
+what the other accesses, unless each thread runs both by itself.
 
 Barriers and shuffles are never inside a condition on threads: such conditions move inwards, to the
-statements without. A loop whose bounds depend on the thread gets the largest, and conditions.
+statements without barriers. A loop with thread-dependent bounds gets the largest, and conditions.
 
-Where a team of threads decides tiles together ("block.x", see `cooperate`), all of it does what
-leads to the next tile, in cells of its own, and the first thread does what the walk is for.
+If a team of threads decides tiles together ("block.x", see `cooperate`), all its threads compute
+the next tile, in cells of their own, and the first thread uses the leaf.
 
-A buffer that one thread fills is its own ("local": registers). Others live where all threads that
-share them see them: shared memory, or else memory of the device with a part for every block. Where
-threads fill such a buffer by themselves, each has a part of its own.
+A buffer that one thread fills is private ("local": registers). Others must be visible to all
+threads that share them: in shared memory, or in device memory with a part for every block. If
+threads fill such a buffer separately, each has a part of its own.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ ROW_BUFFERS = ("near", "codes")
 
 @dataclass
 class KernelWriter:
-    """What is known of a kernel while its statements are rewritten.
+    """The state of a kernel while its statements are rewritten.
 
     Attributes:
-        facts: of the loops.
-        blocks, threads: variable and extent of the dimensions in use, the slowest first.
+        facts: facts about the loops.
+        blocks, threads: variable and extent of each dimension in use, slowest first.
         most: extents of the grid in the largest launch.
         shared: buffers of a block.
         outer: buffers of all blocks.
-        registers: buffers of a thread that outlive a barrier.
-        places: where the buffers of the nest are now.
+        registers: buffers of a thread that survive a barrier.
+        places: current places of the nest's buffers.
     """
 
     facts: NestFacts
@@ -71,12 +71,12 @@ class KernelWriter:
 
     @classmethod
     def of(cls, root: tirx.For, facts: NestFacts, outer: tuple[tirx.Var, ...]) -> KernelWriter:
-        """Measure the grid and the blocks of a nest.
+        """Determine the size of the grid and the blocks of a nest.
 
         Args:
             root: the nest.
             facts: of its loops.
-            outer: variables of the loops around, which launch the kernel again and again.
+            outer: variables of the host loops, which launch the kernel repeatedly.
 
         Raises:
             ScheduleError: a block has too many threads.
@@ -103,11 +103,11 @@ class KernelWriter:
         return cls(facts, blocks, threads, sizes)
 
     def write(self, root: tirx.For, shared_bytes: int) -> tirx.Stmt:
-        """Return the kernel, behind the memory that its blocks share.
+        """Return the kernel, after declarations of memory that its blocks share.
 
         Args:
             root: the nest.
-            shared_bytes: that a block may have.
+            shared_bytes: shared memory that a block may use.
 
         Raises:
             ScheduleError: too much shared memory.
@@ -123,16 +123,16 @@ class KernelWriter:
 
     @property
     def _lane(self) -> Any:
-        """The number of a thread in its team; 0 where there are no teams."""
+        """Return the index of a thread in its team; 0 without teams."""
         var, _ = self.threads.get(TEAM_DIMENSION, (i64(0), 1))
         return var
 
     # -- statements -------------------------------------------------------------------------------
 
     def _visit(self, s: tirx.Stmt, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Rewrite a statement that all threads reach, to be done `when` all of that holds.
+        """Rewrite a statement that all threads reach, under the conditions `when`.
 
-        `bound` names the dimensions of the block whose threads have different work in it.
+        `bound` lists the block dimensions whose threads have different work in it.
         """
         if self._is_alone(s):
             return self._do_alone(s, when, bound)
@@ -156,7 +156,7 @@ class KernelWriter:
         return ir.change_loop(s, extent=extent, body=body, annotations={})
 
     def _do_alone(self, s: tirx.Stmt, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Let one thread, or one team, of those with the same work do a statement."""
+        """Let one thread, or one team, of those with the same work run a statement."""
         is_local = all(store.buffer.scope() == "local" for store in find_stores(s))
         if is_local and not kernel_code.loads_of(s):
             return s  # a thread may always set what is its own
@@ -166,7 +166,7 @@ class KernelWriter:
         return guard(s, [*when, *(tirx.EQ(var, i64(0)) for var in idle)])
 
     def _map(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Let a thread or a block do one iteration of a loop."""
+        """Bind a loop: each thread or block runs one iteration."""
         dimension = str(self.facts.of(s).gpu)
         of_block = dimension in self.threads
         var, extent = (self.threads if of_block else self.blocks)[dimension]
@@ -180,7 +180,7 @@ class KernelWriter:
     def _sequence(
         self, parts: list[tirx.Stmt], when: tuple[Any, ...], bound: tuple[str, ...]
     ) -> tirx.Stmt:
-        """Rewrite statements, with barriers between those that touch the same memory."""
+        """Rewrite statements, with barriers between those that access the same memory."""
         written, since = list[tirx.Stmt](), list[_Accesses]()
         for part in kernel_code.join_users(self._flatten(parts), self._are_of_thread):
             if isinstance(part, tirx.AllocBuffer):
@@ -195,7 +195,7 @@ class KernelWriter:
         return join_statements(written)
 
     def _flatten(self, parts: list[tirx.Stmt]) -> list[tirx.Stmt]:
-        """Return statements, sequences among them taken apart where several threads meet inside."""
+        """Flatten sequences inside which several threads synchronise."""
         flat = list[tirx.Stmt]()
         for s in parts:
             apart = isinstance(s, tirx.SeqStmt) and not self._is_alone(s)
@@ -203,11 +203,11 @@ class KernelWriter:
         return flat
 
     def _are_of_thread(self, buffer: Any, users: list[tirx.Stmt]) -> bool:
-        """Whether statements with a buffer are one walk, of which a copy has come before."""
+        """Return whether all users of a buffer are parts of one thread's walk, after a copy."""
         return buffer.scope() == "global" and all(map(self._is_alone, users))
 
     def _is_alone(self, s: tirx.Stmt) -> bool:
-        """Whether one thread does a statement by itself."""
+        """Return whether one thread runs a statement by itself."""
         shares = self.facts.has_level(s) or kernel_code.has_spread(s)
         return not (shares or find_calls(s, kernel_code.SHUFFLE))
 
@@ -227,7 +227,7 @@ class KernelWriter:
         return guard(share_out(chain, body, worker, count), conditions)
 
     def _check_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
-        """Let all lanes of a shuffle take part: threads of a block, in groups of its width."""
+        """Refuse a shuffle whose threads do not fill groups of its width."""
         width = int(find_calls(store, kernel_code.SHUFFLE)[0].args[3])
         threads = self.threads["block.x"][1]
         if threads % width:
@@ -239,7 +239,7 @@ class KernelWriter:
     # -- memory -----------------------------------------------------------------------------------
 
     def _place(self, buffer: Any, parts: list[tirx.Stmt], bound: tuple[str, ...]) -> None:
-        """Move a buffer out of the nest; threads that fill it with different things have parts."""
+        """Move a buffer out of the nest; threads that fill it separately get parts of it."""
         if buffer.scope() == "local":
             self.registers.append(buffer)
             return
@@ -258,22 +258,22 @@ class KernelWriter:
         self.places[buffer] = (wide, place)
 
     def _dimensions_of(self, s: Any, bound: tuple[str, ...]) -> list[str]:
-        """Return the dimensions of the block on which a statement depends."""
+        """Return the block dimensions that a statement depends on."""
         return [d for d in bound if mentions(s, {self.threads[d][0]})]
 
     def _uniform(self, extent: Any) -> Any:
-        """Return a bound that serves all threads: that of the first one is the largest."""
+        """Return a bound for all threads: that of the first thread, which is the largest."""
         firsts = {var: i64(0) for var, _ in self.threads.values()}
         return simplify(replace_vars(extent, firsts)) if mentions(extent, firsts) else extent
 
 
 @dataclass(frozen=True)
 class _Accesses:
-    """The buffers that several threads may see of those that a statement reads and writes.
+    """The buffers, visible to several threads, that a statement reads and writes.
 
     Attributes:
-        alone: whether each thread does the code by itself.
-        apart: whether nobody else writes the elements that it writes, see `Builder.nest`.
+        alone: whether each thread runs the code by itself.
+        apart: whether no other code writes the elements that it writes, see `Builder.nest`.
     """
 
     reads: set[Any]
@@ -283,7 +283,7 @@ class _Accesses:
 
     @classmethod
     def of(cls, statement: tirx.Stmt, alone: bool) -> _Accesses:
-        """Collect them; who has the address of an element may do both."""
+        """Collect the accesses; taking an element's address counts as both reading and writing."""
         pointed = {call.args[0].source for call in find_calls(statement, ADDRESS_OF)}
         reads = {load.source for load in kernel_code.loads_of(statement)}
         writes = pointed | {store.buffer for store in find_stores(statement)}
@@ -292,7 +292,7 @@ class _Accesses:
         return cls(reads, writes, alone, apart)
 
     def meets(self, other: _Accesses) -> bool:
-        """Whether one writes what another thread touches in the other."""
+        """Return whether one statement writes what another thread accesses in the other."""
         if self.alone and other.alone:
             return False
         reads = self.writes & other.reads or self.reads & other.writes
@@ -300,7 +300,7 @@ class _Accesses:
 
 
 def _store_by_first(s: tirx.Stmt, lane: Any) -> tirx.Stmt:
-    """Let the first thread of a team store what a walk is for; cells of the walk are of each."""
+    """Let the first thread of a team store the walk's result; cells stay private."""
     cells = set(kernel_code.buffers_of(s, "global"))
 
     def store(x: Any) -> tirx.Stmt:
@@ -311,7 +311,7 @@ def _store_by_first(s: tirx.Stmt, lane: Any) -> tirx.Stmt:
 
 
 def _largest(extents: list[Any]) -> Any:
-    """Return the largest of some numbers."""
+    """Return the largest of some extents."""
     most = extents[0]
     for extent in extents[1:]:
         most = most if tvm_ffi.structural_equal(most, extent) else tirx.max(most, extent)
@@ -319,7 +319,7 @@ def _largest(extents: list[Any]) -> Any:
 
 
 def _check_shared(nest: Nest, buffers: list[Any], most: int) -> None:
-    """Refuse more shared memory than a block has; the error has the number of rows that fit."""
+    """Refuse too much shared memory per block; the error names the number of rows that fit."""
     sizes = {x: prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers}
     spare = most - sum(sizes.values())
     if spare >= 0:

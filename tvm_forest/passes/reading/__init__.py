@@ -1,1 +1,1 @@
-"""Functions that carry their schedule: their blocks, their nest, and those that users wrote."""
+"""Reads functions that carry their schedule: blocks, nest, and users' own schedules."""

@@ -1,7 +1,7 @@
-"""Take over what a user of `s_tir.Schedule` has made of a canonical function.
+"""Adopts canonical functions that a user scheduled with `s_tir.Schedule`.
 
-takes: a function scheduled by TVM's primitives and our annotations; gives: the same as `replay`
-would have left it, and the Schedule that it stands for.
+takes: a function scheduled by TVM's primitives and our annotations; gives: the form in which
+`replay` would have left it, and its Schedule.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from .computation import (
 from .read_nest import find_schedules, make_loop_error
 
 BLOCKS = {WALK_BLOCK, INIT, UPDATE, FINISH_BLOCK}
-"""The blocks of a canonical function, and what `decompose_reduction` makes of them."""
+"""The blocks of a canonical function, and those that `decompose_reduction` makes of them."""
 LEVELS = {"blockIdx": "grid", "threadIdx": "block"}
 
 
 def adopt_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function scheduled by `s_tir.Schedule` as `replay` would have left it.
+    """Convert a function scheduled by `s_tir.Schedule` to the form in which `replay` leaves it.
 
-    Its loops get names, those of their variables; what TVM's `bind` and `vectorize` say becomes an
-    annotation. What is beside the walks is as before any schedule, for passes give it what walks
-    have.
+    Loops are named after their variables; TVM's `bind` and `vectorize` become annotations.
+    Statements other than the walks are reset to their unscheduled form, since passes schedule them
+    like the walks.
 
     Raises:
-        ScheduleError: the function was edited, there is a block that passes cannot follow, or a
-            loop bound elsewhere.
+        ScheduleError: the function was edited, it has a block that passes cannot handle, or a loop
+            elsewhere is bound.
     """
     if SEAL not in (func.attrs or {}):
         raise ScheduleError(
@@ -81,7 +81,7 @@ def adopt_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _join(func: tirx.PrimFunc, walk: WalkBlock) -> Any:
-    """Return the block with the walk, and with its init, which `decompose_reduction` takes out."""
+    """Return the walk's block together with its init, which `decompose_reduction` splits off."""
     block = walk.block
     init = next((x.block for x in list_blocks(func) if x.block.name_hint == INIT), None)
     if init is None:
@@ -94,7 +94,7 @@ def _join(func: tirx.PrimFunc, walk: WalkBlock) -> Any:
 
 
 def _finish(found: WalkBlock) -> tirx.Stmt:
-    """Return the block behind the walks in a loop over all rows."""
+    """Return the epilogue block in a loop over all rows."""
     noted = next((loop for loop in found.around if loop.annotations and not name_of(loop)), None)
     if noted is not None:
         what = f"has the annotation '{next(iter(noted.annotations))}'"
@@ -106,7 +106,7 @@ def _finish(found: WalkBlock) -> tirx.Stmt:
 
 
 def _adopt(loop: tirx.For, name: str) -> tirx.For:
-    """Return a loop around the walk with a name, and annotations for all its TVM settings."""
+    """Return a loop around the walk with a name, and its TVM settings as annotations."""
     foreign = next((str(x) for x in loop.annotations if not str(x).startswith(PREFIX)), None)
     if foreign is not None:
         raise make_loop_error(name, f"has the annotation '{foreign}'", "leave it out")
@@ -125,7 +125,7 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
     """Return the schedule of a function whose loops were adopted.
 
     Raises:
-        ScheduleError: the function is of no model, or its loops are those of no schedule.
+        ScheduleError: the function belongs to no model, or its loops form no valid schedule.
     """
     chain, sch = find_schedules(func, read_model_facts(func))
     problem = chain.problem()
@@ -138,5 +138,5 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
 
 
 def computes(func: tirx.PrimFunc, canonical: tirx.PrimFunc) -> bool:
-    """Return whether a function has the parameters of another one, and its blocks."""
+    """Return whether a function has the same parameters and blocks as another."""
     return tvm_ffi.structural_equal(take_computation(func), take_computation(canonical))

@@ -1,6 +1,6 @@
-"""The blocks of a scheduled function.
+"""Finds the blocks of a scheduled function.
 
-takes: a function with S-TIR blocks; gives: each, with the loops around it.
+takes: a function with S-TIR blocks; gives: each block, with the loops around it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...values import dataclass
 
 @dataclass(frozen=True)
 class WalkBlock:
-    """A block, such as that with the walk.
+    """A block, such as the walk's, with its loops.
 
     Attributes:
         realize: the block, with the values of its axes.
@@ -28,7 +28,7 @@ class WalkBlock:
 
     @property
     def block(self) -> Any:
-        """What is done for each value of the axes."""
+        """The block without the values of its axes."""
         return self.realize.block
 
 

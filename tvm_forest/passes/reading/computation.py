@@ -1,7 +1,7 @@
-"""What a function computes, whatever its loops are.
+"""Reduces a function to what it computes, independent of its loops.
 
 takes: a function with S-TIR blocks, scheduled or not; gives: its blocks alone, in canonical order,
-and a seal, by which a function that was stored and edited is told from one that was scheduled.
+and a seal, which distinguishes an edited function from a scheduled one.
 
     for b0, tree, b1 in ...:                 with T.sblock("init"):    # r
         with T.sblock("walk"):         -->       margin[r] = base[0]
@@ -9,9 +9,9 @@ and a seal, by which a function that was stored and edited is told from one that
                 margin[r] = base[0]              margin[r] = reduce(margin[r], walk(t, rows[r]))
             margin[r] = ...
 
-TVM's primitives change loops, and at which loops the initial values are written, but not these
-blocks. Loops are read and checked one by one (`read_nest`). What a block does, and what attributes
-say of the model, could only be checked against the model, which a module does not hold.
+TVM's primitives change loops, and the place where initial values are written, but not these blocks.
+Loops are read and checked one by one (`read_nest`). The contents of blocks and the model's
+attributes could only be checked against the model, which a module does not contain; hence the seal.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ...tir_gen import ir
 from .blocks import list_blocks
 
 SEAL = "tvm_forest.seal"
-"""Attribute of a function: the hash of its computation and of its attributes about the model."""
+"""Function attribute: hash of the function's computation and of its model attributes."""
 INIT, UPDATE = f"{WALK_BLOCK}_init", f"{WALK_BLOCK}_update"
-"""The blocks that `decompose_reduction` makes of one."""
+"""The blocks into which `decompose_reduction` splits one."""
 
 
 def take_computation(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -51,12 +51,12 @@ def sort_axes(block: Any) -> list[Any]:
 
 
 def list_result_axes(block: Any) -> list[Any]:
-    """Return the axes of rows and classes, which a result has a place for each value of."""
+    """Return the axes that index a result: rows and classes."""
     return [x for x in sort_axes(block) if x.iter_type == tirx.IterVar.DataPar]
 
 
 def _take_block(block: Any, body: tirx.Stmt, axes: list[Any]) -> Any:
-    """Return a block that does what another one does, or its init, for each value of some axes."""
+    """Return a copy of a block, or of its init, over some axes."""
     new = {x.var: tirx.Var(x.var.name, x.var.ty) for x in axes}
     own = [tirx.IterVar(x.dom, new[x.var], x.iter_type) for x in axes]
     own_buffers = block.alloc_buffers, block.match_buffers
@@ -66,15 +66,15 @@ def _take_block(block: Any, body: tirx.Stmt, axes: list[Any]) -> Any:
 
 
 def with_seal(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a canonical function with an attribute by which it is known again."""
+    """Return a canonical function with its seal."""
     return func.with_attr(SEAL, _make_seal(func))
 
 
 def check_seal(func: tirx.PrimFunc) -> None:
-    """Refuse a function that computes, or says of its model, what no canonical one does.
+    """Refuse a function whose computation or model attributes were edited.
 
     Raises:
-        ScheduleError: as said.
+        ScheduleError: the seal does not match.
     """
     if str(func.attrs[SEAL]) != _make_seal(func):
         raise ScheduleError(

@@ -1,17 +1,17 @@
-"""Read the nest of a scheduled function off its loops, its block and its annotations.
+"""Reads the nest of a scheduled function from its loops, its block and its annotations.
 
-takes: a function of which TVM's primitives and annotations have made what it is; gives: NestFacts.
+takes: a function scheduled by TVM's primitives and annotations; gives: NestFacts.
 
-S-TIR says most of it by itself:
+S-TIR itself contains most of it:
 
-    what a loop counts    the axis of the block "walk" whose value it is a part of
+    what a loop counts    the axis of the block "walk" that depends on it
     step                  its factor there
     stop                  its extent
     guards                the condition of the block
     parallel, unrolled    the kind of the loop
 
-`replay` has written the rest as annotations, or users of `s_tir.Schedule` have, see `adopt`. What
-nobody could read is refused by the name of the loop.
+The rest are annotations, from `replay` or from users of `s_tir.Schedule`, see `adopt`. A loop that
+cannot be read is refused by name.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from .blocks import WalkBlock, find_walk_block
 from .computation import SEAL
 
 KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
-"""Directives by TVM's kinds of loops."""
+"""Directives by TVM's kind of loop."""
 KNOWN = {PREFIX + word for word in MARKS} | {NAME, STEPS, KIND}
 DIRECTIVES_OF_LOOPS = {*DIRECTIVES} - {*OF_MODEL} | {"know_depths"}
 _ROOT = Loop(ROOT, "batch", 0, 1, 1)
 
 
 def find_schedules(func: tirx.PrimFunc, model: ModelFacts) -> tuple[Schedule, Schedule]:
-    """Return the schedule of the loops of a function, and what annotations make of that.
+    """Return the schedule of a function's loops, and the same with its annotations applied.
 
     Loops without names are not those of a schedule, so there are none.
 
     Raises:
-        ScheduleError: loops are not those of a nest, or a directive refuses an annotation.
+        ScheduleError: the loops do not form a nest, or a directive refuses an annotation.
     """
     steps = map(TraceStep.of, model.steps)
     sch = Schedule(model.trees, model.classes, vectors=model.vectors).take_steps(steps)
@@ -77,7 +77,7 @@ def read_nest(func: tirx.PrimFunc) -> NestFacts:
 
 @function_pass
 class ForgetNest:
-    """Leave out what `read_nest` has read, but the names of loops: code does not depend on it."""
+    """Removes what `read_nest` has read, except the names of loops: code does not depend on it."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Drop attributes and annotations."""
@@ -98,7 +98,7 @@ class _Reader:
 
     Attributes:
         walk: the block.
-        model: what its function says of the model.
+        model: facts about the model, from the function's attributes.
         n: number of rows.
     """
 
@@ -108,7 +108,7 @@ class _Reader:
     analyzer: sym.Analyzer = field(default_factory=sym.Analyzer)
 
     def read(self, sch: Schedule) -> tuple[Schedule, Schedule]:
-        """Put all loops in the place of those of a schedule; see `find_schedules`."""
+        """Replace the loops of a schedule by those around the walk; see `find_schedules`."""
         factors, steps = self._find_factors(), list[TraceStep]()
         facts, marks = dict[Any, Loop](), dict[str, Told]()
         for loop in self.walk.around:
@@ -122,7 +122,7 @@ class _Reader:
         return chain, chain.with_annotations(steps, marks)
 
     def _read_notes(self, loop: tirx.For) -> dict[str, Any]:
-        """Return the annotations of a loop that are ours."""
+        """Return our annotations of a loop."""
         ours = {str(key): to_plain(x) for key, x in loop.annotations.items()}
         notes = {key: x for key, x in ours.items() if key.startswith(PREFIX)}
         kind = notes.get(KIND, ["batch", 1])
@@ -136,7 +136,7 @@ class _Reader:
         return notes
 
     def _read_loop(self, loop: tirx.For, notes: dict[str, Any], factor: Any) -> Loop:
-        """Return what one loop is."""
+        """Convert a TIR loop to a Loop."""
         name = str(notes.get(NAME, loop.loop_var.name))
         if loop.kind not in (tirx.ForKind.SERIAL, *KINDS):
             raise make_loop_error(name, f"is {tirx.ForKind(loop.kind).name.lower()}")
@@ -157,7 +157,7 @@ class _Reader:
         return Loop(name, kind, 0, stop, step)
 
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
-        """Return what each loop counts, and its factor in the index of that."""
+        """Return each loop's kind, and its factor in the axis of that kind."""
         found: dict[Any, tuple[str, Any]] = {}
         kinds, block = self._find_axis_kinds(), self.walk.block
         for axis, value in zip(block.iter_vars, self.walk.realize.iter_values, strict=True):
@@ -176,7 +176,7 @@ class _Reader:
         return found
 
     def _find_axis_kinds(self) -> dict[Any, str]:
-        """Return what each axis of the block counts, read off the arguments of the walk."""
+        """Return the kind of each axis of the block, from the arguments of the walk."""
         axes = [axis.var for axis in self.walk.block.iter_vars]
         call: Any = ops.find_walk(self.walk.block.body)
         row, tree = call.args[0].indices[0], call.args[1]
@@ -195,7 +195,7 @@ class _Reader:
 
     @property
     def _shares(self) -> Iterator[Share]:
-        """The shares of the rows that there may be: by the number of parts of some loop."""
+        """Yield the possible shares of the rows: n / parts, for the counts of loops."""
         for loop in self.walk.around:
             if isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1:
                 yield Share(int(loop.extent))
@@ -208,7 +208,7 @@ class _Reader:
         return next((x for x in shares if self._equal(value, amount(x, self.n))), None)
 
     def _read_stop(self, extent: Any, step: Any) -> Bound:
-        """Return the bound of values that are multiples of a step, of which there are so many."""
+        """Return the bound of an index with this extent and step."""
         if isinstance(extent, tirx.IntImm):
             return int(extent) * step if isinstance(step, int) else None
         if not isinstance(step, int):
@@ -216,7 +216,7 @@ class _Reader:
         return next((x for x in self._shares if self._is_end(extent, x, step)), None)
 
     def _ends_at(self, extent: Any, kind: Kind, stop: Bound, step: Any) -> bool:
-        """Return whether a loop that is read so has as many iterations, or ends by a guard."""
+        """Return whether a loop with this bound has the right extent, or ends by a guard."""
         if isinstance(extent, tirx.IntImm) and isinstance(step, int):
             return int(extent) >= 0
         size = amount(step, self.n)
@@ -229,7 +229,7 @@ class _Reader:
 
     @property
     def _guards_rows(self) -> bool:
-        """Whether a condition ends all loops over rows at the last one."""
+        """Whether a condition ends all loops over rows at the last row."""
         pairs = zip(self.walk.block.iter_vars, self.walk.realize.iter_values, strict=True)
         kinds = self._find_axis_kinds()
         (row,) = (value for axis, value in pairs if kinds[axis.var] == "batch")
@@ -243,7 +243,7 @@ class _Reader:
     # -- guards -----------------------------------------------------------------------------------
 
     def _read_guards(self, facts: dict[Any, Loop]) -> Iterator[Guard]:
-        """Return the conditions on sums of loops, of which TVM's count iterations."""
+        """Return the guards; TVM's conditions count iterations, guards count values."""
         clauses = ir.split_condition(self.walk.realize.predicate)
         for clause in clauses:
             if isinstance(clause, tirx.IntImm):
@@ -272,7 +272,7 @@ class _Reader:
         return ratio if fits and ratio > 0 and rest == 0 else None
 
     def _is_end(self, limit: Any, end: Bound, ratio: int) -> bool:
-        """Return whether values that are multiples of a ratio end there if they are read so."""
+        """Return whether a limit, counted in units of `ratio`, is that of the bound `end`."""
         return self._equal(limit, tirx.floordiv(amount(end, self.n) + (ratio - 1), ir.i64(ratio)))
 
 
@@ -289,11 +289,11 @@ def _read_steps(loop: tirx.For, text: Any) -> list[TraceStep]:
 
 
 def _guess_kind(loop: tirx.For) -> Kind:
-    """Return what a loop of one iteration counts: TVM names it after the one that it came from."""
+    """Guess the kind of a loop of one iteration from its name, which TVM derives."""
     root: Any = str(loop.loop_var.name).partition("_")[0]
     return root if root in (*OUTPUT_KINDS, "tree") else "batch"
 
 
 def make_loop_error(name: str, what: str, advice: str = "see docs/directives.md") -> ScheduleError:
-    """Make the exception for a loop that is not of a nest."""
+    """Return the exception for a loop that does not fit a nest."""
     return ScheduleError(f"build: argument 'schedule': loop '{name}' {what}; {advice}")

@@ -1,4 +1,4 @@
-"""The short way of batches of few rows, whose calls would else take longer than their walks.
+"""The fast path for batches of few rows, for which call overhead would exceed the walks.
 
 float32, float64 in C's order --builtin function--> what the user gets
 other rows --copy--> frame.rows --frame.call--> frame.results --copy--> what the user gets

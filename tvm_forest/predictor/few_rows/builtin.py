@@ -1,15 +1,15 @@
-"""Calls of few rows by builtin functions, a quarter as long as calls by way of tvm_ffi.
+"""Predicts few rows by CPython builtin functions, in a quarter of the time of tvm_ffi's calls.
 
 takes: Functions; gives: two functions of rows, which return margins and values, or None.
 
-A builtin function is made of `threads/few_rows.ll` and a sheet, its `__self__`: what the code has
-to know, as words in a numpy array. It reads rows where they lie, and makes the array of results
-itself. It takes rows of float32 and float64 in C's order, unless they are too many or refused, and
-returns None for all others. It keeps the interpreter's lock, but gives it up in every 16th call and
-in long ones, so that other threads run soon.
+A builtin function consists of `threads/few_rows.ll` and a sheet, its `__self__`: a numpy array of
+words with all addresses and sizes that the code needs. It reads rows in place, and allocates the
+result array itself. It takes rows of float32 and float64 in C order, unless they are too many or
+contain refused values, and returns None for all others. It holds the GIL, but releases it in every
+16th call and in long ones, so that other threads run soon.
 
-The code reads objects of Python and numpy without their headers. So it is used where these lie in
-memory as it expects, which is looked at once; `TVM_FOREST_BUILTIN=off` turns it off.
+The code accesses Python and numpy objects without their headers. So it is used only if their memory
+layout is as expected, which is checked once; `TVM_FOREST_BUILTIN=off` turns it off.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ else:
 LOG = logging.getLogger(__name__)
 
 VARIABLE = "TVM_FOREST_BUILTIN"
-"""The environment variable that turns builtin functions off, by "off"."""
+"""Environment variable that turns builtin functions off, by the value "off"."""
 
 Predict: TypeAlias = Callable[[Any], Array | None]
 
 MAX_STACK_BYTES = 1 << 14
-"""Memory of a call on the caller's stack: converted rows, and results that nobody asked for."""
+"""Stack memory of a call: converted rows, and results that are not returned."""
 
 STEPS_WITH_LOCK = 4096
-"""Hops and leaves of a batch, all rows and trees together, from which a call gives up the lock of
-the interpreter: some microseconds, beside which that is little."""
+"""Hops and leaves of a batch, over all rows and trees, from which a call releases the GIL;
+that takes some microseconds, small compared with such a call."""
 
 KINDS = ("float32", "float64")
-"""The dtypes of rows, in the order in which the code numbers them."""
+"""The dtypes of rows, in the order of their numbers in the code."""
 
 REFUSALS = {"inf": 1, "nan": 2}
-"""How the code counts numbers that a model refuses, by their names in `Forest.refuses`."""
+"""Bit flags in the code for refused values, by their names in `Forest.refuses`."""
 
 
 @holds_off_forks
 def bind(functions: Functions, most: int) -> tuple[Predict, Predict]:
-    """Return functions of rows that give margins and values; `take_none` where there are none.
+    """Return functions that compute margins and values of rows; `take_none` if unsupported.
 
     Args:
-        functions: what they call, and keep alive.
-        most: rows of the largest batch, each of which is read as it is, and by one thread.
+        functions: the compiled functions to call, which are kept alive.
+        most: largest batch for which every batch is read in place, by one thread.
     """
     python = _find_python()
     if python is None or not most or functions.forest.refuses_unseen:
@@ -83,22 +83,22 @@ def bind(functions: Functions, most: int) -> tuple[Predict, Predict]:
 
 
 def take_none(rows: Any) -> Array | None:
-    """Take no rows."""
+    """Return None, as for rows that builtin functions do not take."""
     return None
 
 
 class _Sheet(np.ndarray):
-    """What the code reads, see `few_rows.ll`: uint64 words.
+    """The words that the code reads, uint64, see `few_rows.ll`.
 
     Attributes:
-        functions: which it leads to, and which so live as long.
+        functions: the compiled functions that it points to, kept alive.
     """
 
     functions: Functions
 
     @classmethod
     def of(cls, functions: Functions, most: int, wanted: int, python: tuple[int, ...]) -> _Sheet:
-        """Write the sheet of calls that return one of the results."""
+        """Write the sheet for calls that return one of the results."""
         forest, results = functions.forest, functions.result_dtypes
         width, dropped = forest.row_width, (len(results) - 1) * forest.n_outputs
         kind = KINDS.index(forest.row_dtype)
@@ -123,7 +123,7 @@ class _Sheet(np.ndarray):
 
 
 class _Method(ctypes.Structure):
-    """CPython's PyMethodDef."""
+    """CPython's struct PyMethodDef."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -134,12 +134,12 @@ class _Method(ctypes.Structure):
 
 
 OF_ONE_ARGUMENT = 8
-"""The flag METH_O of a method."""
+"""CPython's flag METH_O, for methods of one argument."""
 
 
 @functools.cache
 def _prepare(code: int) -> Callable[[_Sheet], Predict]:
-    """Return what makes builtin functions of sheets."""
+    """Return a function that makes builtin functions from sheets."""
     method = _Method(b"predict_few_rows", code, OF_ONE_ARGUMENT, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))  # Python reads it when a function goes
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
@@ -175,9 +175,9 @@ def _find_new_array() -> int | None:
 
 
 def _lies_as_expected(array: Array) -> bool:
-    """Return whether an array in C's order lies in memory as the code reads it.
+    """Return whether a C-order array has the memory layout that the code expects.
 
-    The offsets are those of its types `%array` and `%dtype`; 257 are the flags that it asks for.
+    The offsets are those of its types `%array` and `%dtype`; 257 are the flags it requires.
     """
     at, order = id(array), array.dtype.newbyteorder()
     dtype = _read(at + 56)

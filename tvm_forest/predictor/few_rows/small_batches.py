@@ -1,6 +1,6 @@
-"""Batches of few rows: what builtin functions do not take goes through memory that stays.
+"""Predicts few rows that builtin functions do not take, with buffers that are reused.
 
-takes: rows as users pass them, Functions; gives: margins or values, or None for the long way.
+takes: rows as users pass them, Functions; gives: margins or values, or None for the slow path.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ else:
     tvm_ffi = import_late("tvm_ffi")
 
 MAX_BYTES = 1 << 15
-"""Bytes of rows that go the short way."""
+"""Most bytes of rows for the fast path."""
 
 MARGIN, VALUE = 0, 1
-"""Places of the results in `_Frame.results`."""
+"""Indices of the results in `_Frame.results`."""
 
 
 class _Frame(NamedTuple):
-    """Memory of one call, which the next one uses again.
+    """The buffers of one call, reused by later calls.
 
-    Tensors of TVM and numpy are made once: a call would need three, and to make one takes as long
-    as to copy a row in and a result out.
+    TVM's tensors and numpy arrays are made once: a call would need three, and making one takes as
+    long as copying a row in and a result out.
 
     Attributes:
-        rows: (R, F), which rows are copied to.
-        convert: copies rows of another dtype there, without a warning.
-        call: the function.
-        arguments: all that it takes, the rows and results of this frame among it.
+        rows: (R, F) buffer for a copy of the rows.
+        convert: copies rows of another dtype into it, without a warning.
+        call: the compiled function.
+        arguments: all its arguments, including the rows and results of this frame.
         results: margins and values, (R,) or (R, C).
     """
 
@@ -54,12 +54,12 @@ class _Frame(NamedTuple):
 
 
 class SmallBatches:
-    """Predictions of few rows on the caller's thread.
+    """Predicts few rows on the caller's thread.
 
     Attributes:
-        margins, values: functions of rows, which return margins and values of most few rows, and
-            None for other rows; there are such functions from the first call on, see `builtin`.
-        frames: those that no call uses, by the number of rows.
+        margins, values: functions that return the margins or values of few rows, and None for rows
+            they do not take; set by the first call, see `builtin`.
+        frames: unused frames, by number of rows.
     """
 
     def __init__(self, functions: Functions, max_rows: int) -> None:
@@ -75,7 +75,7 @@ class SmallBatches:
         self.frames: dict[int, list[_Frame]] = {}
 
     def predict(self, rows: Any, result: int) -> Array | None:
-        """Predict margins (MARGIN) or values (VALUE); None if rows have to go the long way.
+        """Predict margins (MARGIN) or values (VALUE); None if rows must take the slow path.
 
         Raises:
             InputError: a value that the source object refuses.
@@ -94,7 +94,7 @@ class SmallBatches:
         return predictions
 
     def compute_sums(self, rows: Any, n_jobs: Any) -> tuple[Array, Array] | None:
-        """Return margins and values, both (R, C); None if rows have to go the long way.
+        """Return margins and values, both (R, C); None if rows must take the slow path.
 
         Raises:
             InputError: a value that the source object refuses.
@@ -109,7 +109,7 @@ class SmallBatches:
 
     @is_waited_for
     def _run(self, rows: Any) -> _Frame | None:
-        """Return a frame with the results of rows, to be given back to `frames`."""
+        """Return a frame with the results of rows; the caller puts it back into `frames`."""
         if type(rows) is not np.ndarray or rows.dtype.kind not in NUMBERS:
             return None
         if rows.ndim != 2 or rows.shape[1] != self._width or not 0 < len(rows) <= self._most:
@@ -140,10 +140,10 @@ class SmallBatches:
 
 
 def _quiet_writer(array: Array, forest: Forest) -> Callable[[Array], None]:
-    """Return a function that writes other numbers to an array, as `to_rows` converts them.
+    """Return a function that converts rows into an array, as `to_rows` does.
 
-    What numpy warns of stands in the caller's context. To change it there and back takes longer
-    than a row's conversion, so each frame has a context, as only one call at a time has a frame.
+    Numpy's warning state belongs to the caller's context. Switching it twice takes longer than
+    converting a row, so each frame has a context of its own, used by one call at a time.
     """
 
     def write(rows: Array) -> None:

@@ -1,12 +1,12 @@
-"""Predictors that change while they predict: to code that comes later, and to other models.
+"""Predictors that change while they are used: to code compiled later, and to other models.
 
-takes: Predictor, a model in any form; gives: the same Predictor, of that model.
+takes: Predictor, a model in any form; gives: the same Predictor, now of that model.
 
-    predictor --_present--> copy of the old model, with which calls go on that have begun
-              --_present--> copy of the new model, which later calls find
+    predictor --_present--> copy of the old model, which running calls use
+              --_present--> copy of the new model, which later calls use
 
-The copy of a predictor has its attributes, and keeps them. A call goes on with the copy that it has
-found, so it is of one model, whatever the predictor becomes meanwhile.
+The copy of a predictor has the same attributes, and never changes. A call uses the copy that it
+started with, so it is of one model even if the predictor changes meanwhile.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ else:
     updating = import_late("tvm_forest.predictor.live.updating")  # which imports Predictor
 
 _becoming = make_lock()
-"""Held while a predictor takes over what another one is."""
+"""Held while a predictor takes over the attributes of another one."""
 
 
 class OfCode:
-    """An attribute that a predictor has once its code is there, for which the first to ask waits.
+    """A descriptor for an attribute that exists once code is compiled; access waits for it.
 
-    Python would look up all other attributes slower in a class that has `__getattr__`.
+    A `__getattr__` would slow down Python's look-up of all other attributes.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Return what the object has in place of this, once it has."""
+        """Wait for the code, and return the attribute that then replaces this descriptor."""
         if instance is None:
             return self
         instance.wait()
@@ -45,7 +45,7 @@ class OfCode:
 
 
 class LiveMethods:
-    """The methods of a Predictor by which it gets another model, or waits for code."""
+    """The methods by which a Predictor changes its model, or waits for code."""
 
     __slots__ = ("_present",)  # beside the attributes, which the copy has as well
     _present: Any
@@ -59,45 +59,45 @@ class LiveMethods:
     schedules: Any = OfCode()
 
     def _begin(self) -> None:
-        """Make the copy, before there are attributes."""
+        """Create the copy, before any attribute is set."""
         copy = object.__new__(type(self))
         for each, its_copy in ((copy, None), (self, copy)):
             object.__setattr__(each, "_present", its_copy)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of both."""
+        """Set an attribute of the predictor and of its copy."""
         object.__setattr__(self, name, value)
         if self._present is not None:
             object.__setattr__(self._present, name, value)
 
     def _become(self, other: Any) -> None:
-        """Take over all that another predictor of the same class is; calls in flight go on."""
+        """Take over all attributes of another predictor; running calls are not affected."""
         other.n_jobs = self.n_jobs
         object.__setattr__(self, "_present", other._present)
         for name, value in vars(other).items():
             object.__setattr__(self, name, value)
 
     def _adopt(self, job: Job, made: Any) -> None:
-        """Go on with compiled code, unless this has another model by now."""
+        """Switch to compiled code, unless the predictor has another model by now."""
         with _becoming:
             if self._job is job:
                 self._become(made)
 
     def update(self, model: Any) -> None:
-        """Predict by another model from now on, such as one that was trained on newer rows.
+        """Switch to another model, for example one that was trained on newer rows.
 
-        Calls that have begun end with the model that they began with, all others have the new one,
-        and none waits: the new model is compiled before it takes the place of the old one, whose
-        memory is freed with the last call that needs it. So is it where this fails. Schedules,
-        target, threads and refusals are those of `build`; default schedules are chosen for the new
-        model, and functions are called for it. Where all but the leaf values is the same, the code
-        is, too. Predictors of `rounds` keep the old model.
+        Running calls finish with the old model, later calls use the new one, and none waits: the
+        new model is compiled before it replaces the old one, whose memory is freed with the last
+        call that uses it. If that fails, nothing changes. Schedules, target, threads and refusals
+        are those of `build`; default schedules are chosen, and schedule functions called, for the
+        new model. If only leaf values differ, the code is reused. Predictors of `rounds` keep the
+        old model.
 
         Args:
-            model: see `tvm_forest.load`; it takes and gives what the present one does.
+            model: see `tvm_forest.load`; with the inputs and outputs of the present model.
 
         Raises:
-            InputError: it has other columns, labels or outputs, or another dtype of these.
+            InputError: its columns, labels, outputs or their dtypes differ.
             ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
 
         Examples:
@@ -109,12 +109,12 @@ class LiveMethods:
 
     @property
     def ready(self) -> bool:
-        """Whether compiled code is there; until then rows go through the reference walk."""
+        """Whether compiled code is there; until then rows use the reference walk."""
         job = self._job
         return job is None or job.find() is not None
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for compiled code, as all but predictions do that need it, such as `save`.
+        """Wait for compiled code; `save` and other methods that need it do this too.
 
         Args:
             timeout: seconds; None for as long as it takes.
@@ -123,7 +123,7 @@ class LiveMethods:
             bool: `ready`.
 
         Raises:
-            InputError: timeout is no number of seconds.
+            InputError: timeout is not a number of seconds.
             ForestError: the model cannot be compiled; see `tvm_forest.build`.
 
         Examples:

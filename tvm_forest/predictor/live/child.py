@@ -1,6 +1,6 @@
-"""A process that compiles one model, and ends with the process that started it.
+"""A child process that compiles one model, and ends with its parent.
 
-takes: BuildRequest; gives: its schedules and code, or why there is none.
+takes: BuildRequest; gives: its schedules and code, or the reason why there is none.
 
 The child is a fresh interpreter, so scripts need no `if __name__ == "__main__"`. It reads the
 request from its input, which stays open as long as its parent lives.
@@ -31,16 +31,16 @@ from ..compiling import compile_or_load
 START = f"from {__name__} import serve; serve()"
 
 LOOK_SECONDS = 1.0
-"""Time between two looks whether the parent lives, for another child may hold its pipe open."""
+"""Seconds between two checks that the parent lives, as another child may hold its pipe open."""
 
 
 class Outcome(NamedTuple):
-    """What becomes of a request.
+    """The result of a request.
 
     Attributes:
-        schedules: of the request.
-        code: of the libraries.
-        compiled: all but the libraries.
+        schedules: schedules of the request.
+        code: code of the libraries.
+        compiled: everything else.
     """
 
     schedules: dict[int, Schedule]
@@ -49,14 +49,14 @@ class Outcome(NamedTuple):
 
 
 class Compiling:
-    """The process, which has begun.
+    """The child process, which starts at once.
 
     Attributes:
-        is_ended: whether nobody wants its answer any more.
+        is_ended: whether its answer is no longer needed.
     """
 
     def __init__(self) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
             OSError: there is no interpreter to start.
@@ -75,12 +75,12 @@ class Compiling:
         )
 
     def end(self) -> None:
-        """End it, if it goes on."""
+        """End the process if it is running."""
         self.is_ended = True
         self._process.kill()
 
     def compile(self, request: BuildRequest) -> tuple[BuildRequest, Compiled]:
-        """Do what `compile_or_load` does, once.
+        """Return the result of `compile_or_load`, computed in the child; may be called once.
 
         Raises:
             BuildError: the process ends without an answer, or its code cannot be loaded.
@@ -124,13 +124,13 @@ class Compiling:
 
 
 def _without_caches(request: BuildRequest) -> BuildRequest:
-    """Return a request of which no thread is computing anything, as pickle wants it."""
+    """Return a request that can be pickled: without caches that threads may be filling."""
     forest, origin = (replace(x, with_all_rounds=None) for x in (request.forest, request.origin))
     return replace(request, forest=forest, origin=origin, given=None)
 
 
 def serve() -> None:
-    """Compile what the parent asks for; this is what the child runs."""
+    """Compile the parent's request; the child's main function."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what is printed is no answer
@@ -150,7 +150,7 @@ def serve() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent has ended: nothing follows in the pipe but its end."""
+    """End this process when its parent has ended, which closes the pipe."""
     if sys.platform == "win32":
         os.read(0, 1)
     else:

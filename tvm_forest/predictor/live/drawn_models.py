@@ -1,8 +1,8 @@
-"""Models with trees of usual shapes, drawn for the code that such as they will need.
+"""Generates models with typical tree shapes, to compile code for future models in advance.
 
 takes: a trained Forest in canonical form; gives: forests with its columns, outputs and dtypes.
 
-Trees, tests and leaves are drawn. What they say does not matter: code depends on shapes alone.
+Trees, tests and leaves are random. Their predictions do not matter: code depends on shapes alone.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ from ...forest import Array, Forest
 from ...forest.rules import LEAF
 
 DEPTHS = (3, 4, 5, 6, 7, 8, 9)
-"""Levels of trees that grow level by level, as XGBoost and CatBoost grow them."""
+"""Depths of trees grown level by level, as by XGBoost and CatBoost."""
 
 SPLITS = (1.0, 0.97, 0.92, 0.85)
-"""Which share of the nodes of a level has children: of full trees, of nearly full ones, and of such
-as are too deep for the rows."""
+"""Share of a level's nodes that have children: for full trees, nearly full ones, and those that
+are too deep for the rows."""
 
 LEAVES = (7, 15, 31, 63, 127)
-"""Leaves of trees that grow where it pays, as LightGBM does it."""
+"""Leaf counts of trees grown leaf-wise, as by LightGBM."""
 
 BENDS = (2.5, 0.8)
-"""How these look: some of the first are broad, all of the second are deep."""
+"""Shapes of leaf-wise trees: with the first some are broad, with the second all are deep."""
 
 TREES = 8
-"""Trees that differ in a model, where any do."""
+"""Distinct trees in a model, if its trees differ."""
 
 ROUNDS, COMPILED_ROUNDS = (25, 50, 100, 200, 500, 1000), (500, 100)
-"""Numbers of rounds, by which schedules are chosen, and those for which code is compiled."""
+"""Numbers of rounds for which schedules are chosen, and those for which code is compiled."""
 
 FEW, BINS, MANY = 30, 240, 4000
-"""Thresholds of a feature: of small models, of trainings that sort them into bins, of others."""
+"""Thresholds of a feature: in small models, in trainings with bins, in others."""
 
 MAX_BYTE = 255
-"""Thresholds of a feature that a byte tells apart."""
+"""Most thresholds of a feature that a byte can number."""
 
 LOPSIDED = 1.2
-"""How much deeper trees are than full ones, on average, if they grow where it pays."""
+"""Average ratio to the depth of full trees above which trees count as grown leaf-wise."""
 
 REPEATED = 0.97
-"""Which share of the thresholds that tests would find among 255 is as many as without bins."""
+"""Share of distinct thresholds, relative to 255 bins, above which there were no bins."""
 
 MAX_NODES = 500_000
-"""Nodes of a model: larger ones are rare, and take long to draw."""
+"""Most nodes of a generated model: larger ones are rare, and take long."""
 
 
 class TreeShape(NamedTuple):
-    """How trees look.
+    """The shape of trees.
 
     Attributes:
-        depth: levels of trees that grow level by level; 0 for such as grow where it pays.
-        split: which share of the nodes of a level has children.
-        leaves: of trees that grow where it pays.
-        bend: how likely leaves near the root are split: 0 for the deepest ones only.
+        depth: depth of trees grown level by level; 0 for leaf-wise trees.
+        split: share of the nodes of a level that have children.
+        leaves: number of leaves of leaf-wise trees.
+        bend: likelihood that leaves near the root are split: 0 for only the deepest ones.
     """
 
     depth: int = 0
@@ -67,19 +67,19 @@ class TreeShape(NamedTuple):
     bend: float = 1.0
 
     def grow(self) -> list[Array]:
-        """Return the left children of some trees, -1 at leaves; the right ones follow them."""
+        """Return the left children of trees, -1 at leaves; the right ones follow them."""
         if self.leaves:
             return [_grow_leaves(self, seed) for seed in range(TREES)]
         return [_grow_levels(self, seed) for seed in range(TREES if self.split < 1 else 1)]
 
 
 class Drawn(NamedTuple):
-    """What a model is drawn by.
+    """The parameters of a generated model.
 
     Attributes:
-        shape: of its trees.
-        rounds: of trees.
-        cuts: thresholds of a feature that tests are drawn from.
+        shape: shape of its trees.
+        rounds: number of rounds.
+        cuts: number of thresholds per feature.
     """
 
     shape: TreeShape
@@ -88,12 +88,12 @@ class Drawn(NamedTuple):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether code is compiled for it; for others, schedules are chosen only."""
+        """Whether code is compiled for it, or only schedules are chosen."""
         return self.rounds in (COMPILED_ROUNDS[1:] if self.cuts == FEW else COMPILED_ROUNDS)
 
 
 def list_drawn(like: Forest) -> list[Drawn]:
-    """List what is drawn for a model in canonical form, by trees that grow as its own do."""
+    """List the models to generate for a given model, with trees grown as its own."""
     if _grows_by_leaves(like):
         shapes = [TreeShape(leaves=count, bend=bend) for count in LEAVES for bend in BENDS]
     else:
@@ -110,7 +110,7 @@ def list_drawn(like: Forest) -> list[Drawn]:
 
 
 def _grows_by_leaves(like: Forest) -> bool:
-    """Return whether trees are as if they had been given a number of leaves, and not a depth."""
+    """Return whether trees look grown leaf-wise, to a number of leaves and not a depth."""
     leaves, depth = like.leaf_counts, like.depths
     is_lopsided = np.mean(depth / np.log2(np.maximum(2, leaves))) > LOPSIDED
     return bool(
@@ -119,7 +119,7 @@ def _grows_by_leaves(like: Forest) -> bool:
 
 
 def _has_bins(like: Forest) -> bool:
-    """Return whether thresholds repeat as often as if there were few that tests choose from."""
+    """Return whether thresholds repeat so often that they look binned."""
     tests = np.bincount(like.column[~like.is_leaf])
     expected = MAX_BYTE * (1 - (1 - 1 / MAX_BYTE) ** tests)
     cuts = like.cuts_per_column
@@ -127,7 +127,7 @@ def _has_bins(like: Forest) -> bool:
 
 
 def _grow_levels(shape: TreeShape, seed: int) -> Array:
-    """Return the left children of a tree that grows level by level."""
+    """Return the left children of a random tree grown level by level."""
     rng, left, first, count = np.random.default_rng(seed), list[Array](), 0, 1
     for level in range(shape.depth):
         is_split = (rng.random(count) < shape.split) | (level < 2) | (np.arange(count) == 0)
@@ -138,7 +138,7 @@ def _grow_levels(shape: TreeShape, seed: int) -> Array:
 
 
 def _grow_leaves(shape: TreeShape, seed: int) -> Array:
-    """Return the left children of a tree in which leaves are split that were drawn."""
+    """Return the left children of a random tree grown leaf-wise."""
     rng, left = np.random.default_rng(seed), np.full(2 * shape.leaves - 1, LEAF)
     ends = [0]
     for split in range(shape.leaves - 1):
@@ -156,9 +156,9 @@ def _number_tests(left: Array, by_level: bool) -> Array:
 
 
 def _find_shares(like: Forest, few: bool) -> Array:
-    """Return for each feature at which share of its tests missing values go left.
+    """Return, for each feature, the share of its tests that send missing values left.
 
-    Where there are few tests, half of the features have them all on one side.
+    Where there are few tests, half of the features send all of them to one side.
     """
     inner = ~like.is_leaf
     tests, lefts = (
@@ -172,7 +172,7 @@ def _find_shares(like: Forest, few: bool) -> Array:
 
 
 def draw_forest(like: Forest, drawn: Drawn) -> Forest:
-    """Return a model with drawn tests and leaves, of the features that another one tests."""
+    """Generate a model with random tests and leaves, on the features that a given model tests."""
     rng, count = np.random.default_rng(drawn.rounds), drawn.rounds * like.round_size
     trees = drawn.shape.grow()
     lefts = [trees[t % len(trees)] for t in range(count)]

@@ -1,7 +1,7 @@
-"""Predictors whose code is still being compiled.
+"""Predictors that start before their code is compiled.
 
-takes: BuildRequest; gives: a Predictor that sends rows through the reference walk, and changes over
-to compiled code between two calls.
+takes: BuildRequest; gives: a Predictor that uses the reference walk, and switches to compiled code
+between two calls.
 
     build_later --> Predictor --rows--> ReferenceFunctions --> Forest.predict_reference
                         |
@@ -36,17 +36,17 @@ from .child import Compiling
 LOG = logging.getLogger(__name__)
 
 KINDS = ("llvm", "simt")
-"""Targets whose rows lie on the host, where the reference walk is."""
+"""Kinds of targets whose rows are on the host, so that the reference walk can be used."""
 
 PART = 1 << 20
-"""Rows times trees that are walked together, whose leaves take some megabytes."""
+"""Rows times trees that are walked together; their leaves take some megabytes."""
 
 MOST_HOPS = 1 << 25
-"""Hops of a batch that waits for the code: numpy takes about as long for them."""
+"""Hops of a batch that waits for the code, since numpy would take about as long."""
 
 
 def build_later(request: BuildRequest) -> Predictor:
-    """Return a predictor at once, whose code follows.
+    """Return a predictor at once; its code is compiled in the background.
 
     Raises:
         ScheduleError: a schedule does not fit the machine.
@@ -72,10 +72,10 @@ def build_later(request: BuildRequest) -> Predictor:
 
 
 class Job:
-    """The code that a predictor waits for.
+    """A compilation that a predictor waits for.
 
-    Nothing but the predictor and calls of it hold a job; when these are gone, or have got another
-    model, its process is ended.
+    Only the predictor and its calls refer to a job; when these are gone, or have another model, the
+    process is ended.
     """
 
     def __init__(self, request: BuildRequest, owner: Predictor) -> None:
@@ -86,7 +86,7 @@ class Job:
         self._lock = make_lock()
 
     def begin(self) -> None:
-        """Start to compile: in a process, or on a thread where there can be none."""
+        """Start to compile: in a process, or on a thread if no process can be used."""
         self._pid, self._ended = os.getpid(), threading.Event()
         compiles = compile_or_load
         if _travels(self._request):
@@ -109,7 +109,7 @@ class Job:
         return self._made
 
     def wait(self, timeout: float | None = None) -> Predictor | None:
-        """Return the predictor with compiled code; None if the time is up.
+        """Wait for the predictor with compiled code; None after the timeout.
 
         Raises:
             ForestError: the model cannot be compiled.
@@ -121,7 +121,7 @@ class Job:
         return self._made
 
     def end(self, made: Predictor | ForestError) -> None:
-        """Let the owner, and who waits, go on with what has become of the request."""
+        """Record the result, and switch the owner and waiting threads to it."""
         if isinstance(made, Predictor):
             self._made, owner = made, self._owner()
             if owner is not None:
@@ -133,7 +133,7 @@ class Job:
 
 
 def _follow(job: weakref.ref[Job], request: BuildRequest, compiles: Any) -> None:
-    """Wait until a request is compiled, and tell the job if it is still there."""
+    """Compile a request, and pass the result to the job if it still exists."""
     begin = time.perf_counter()
     made: Predictor | ForestError
     try:
@@ -150,14 +150,14 @@ def _follow(job: weakref.ref[Job], request: BuildRequest, compiles: Any) -> None
 
 
 def _travels(request: BuildRequest) -> bool:
-    """Return whether another process knows all that a request is made of."""
+    """Return whether a request can be pickled to another process."""
     labels = request.forest.labels
     objects = labels if labels is not None and labels.dtype == object else ()
     return are_ours(request) and all(isinstance(label, str) for label in objects)
 
 
 class ReferenceFunctions(Functions):
-    """Functions that walk the forest with numpy until the compiled ones are there."""
+    """Functions that use numpy's reference walk until compiled ones are ready."""
 
     def __init__(self, request: BuildRequest, job: Job) -> None:
         forest = request.forest
@@ -183,7 +183,7 @@ class ReferenceFunctions(Functions):
         return self._walk(name, rows, self.n_places, self.leaf_dtype(name))
 
     def _walk(self, output: Any, rows: Array, width: int, dtype: str) -> Array:
-        """Return (R, width), an output of the reference walk, some rows after the others."""
+        """Return (R, width), an output of the reference walk, computed block by block."""
         results = np.empty((len(rows), width), dtype)
         step = max(1, PART // max(1, self.n_places))
         for begin in range(0, len(rows), step):
@@ -195,7 +195,7 @@ class ReferenceFunctions(Functions):
         return results
 
     def _find_compiled(self, n_rows: int, n_jobs: int | None) -> Functions | None:
-        """Return the compiled functions if they are there; for a long batch, wait for them."""
+        """Return the compiled functions if they are ready; for a long batch, wait for them."""
         if n_jobs is not None:
             check_n_jobs("predict", n_jobs)
         made = self._job.find()

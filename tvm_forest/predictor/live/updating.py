@@ -1,7 +1,7 @@
-"""A retrained model takes the place of one that predicts.
+"""Replaces a predictor's model by a retrained one.
 
-takes: Predictor, a model in any form; gives: the Predictor of that model, or a refusal that says
-what callers would have to know of it.
+takes: Predictor, a model in any form; gives: the Predictor of that model, or an error that names
+the difference in the interface.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..predictor import Predictor
 
 
 class Common(NamedTuple):
-    """What callers know of a model beside its predictions.
+    """A property of a model on which callers rely.
 
     Attributes:
-        name: in words.
-        read: gives it of a forest.
+        name: its name in messages.
+        read: returns it for a forest.
     """
 
     name: str
@@ -56,21 +56,21 @@ INTERFACE = (
     Common("rule by which labels are chosen", lambda forest: forest.label_rule),
     Common("dtype of leaf numbers", lambda forest: forest.leaf_id_dtype),
 )
-"""All that has to be the same in both models."""
+"""Properties that must be equal in both models."""
 
 OF_STRUCTURE = [name for name in SIGNED if name != "leaf_value"]
-"""What is the same in a model of which the leaf values alone were fitted anew."""
+"""Fields that are equal in a model of which only the leaf values were refitted."""
 
 
 def make_successor(present: Any, model: Any) -> Predictor:
-    """Return the predictor of another model, made as the present one was.
+    """Return a predictor of another model, built with the options of the present one.
 
     Args:
         present: a Predictor.
         model: see `tvm_forest.load`.
 
     Raises:
-        InputError: callers of the present one could not go on as before.
+        InputError: the models' interfaces differ.
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
     """
     known, forest = present.forest, load(model)
@@ -88,14 +88,14 @@ def make_successor(present: Any, model: Any) -> Predictor:
 
 
 def _with_other_leaves(present: Predictor, forest: Forest) -> Predictor | None:
-    """Return a predictor that shares the code of one, where only leaf values differ."""
+    """Return a predictor that shares the present code; None unless only leaf values differ."""
     if canonicalize(forest).digest(OF_STRUCTURE) != present.forest.digest(OF_STRUCTURE):
         return None
     return rounds.share_code(present, forest)
 
 
 def _refuse_other_interface(known: Forest, forest: Forest) -> None:
-    """Refuse a model that would take or give something else than one that is in use."""
+    """Refuse a model whose inputs or outputs differ from those of the model in use."""
     for part in INTERFACE:
         was, now = part.read(known), part.read(forest)
         if was != now:
@@ -124,7 +124,7 @@ def _error(what: str, was: Any, now: Any) -> InputError:
 
 
 def _list_refusing(known: Forest) -> bool | list[int]:
-    """Return the columns of which unseen categories are refused; True for all."""
+    """Return the columns whose unseen categories are refused; True for all."""
     try:
         every = unseen.choose_columns(known, True)
     except UnsupportedModel:  # of some the model lists none

@@ -1,10 +1,10 @@
-"""Code for models that are to come, compiled before the first of them is there.
+"""Compiles code in advance for models that will be trained later.
 
-takes: a model like them; gives: what the cache of code then has.
+takes: a similar model; gives: entries in the code cache.
 
-Models of one kind share their code, see `laying_out/kinds.py`. So trees of usual shapes are drawn,
-with the features, the outputs and the dtypes of the model at hand, and the functions of their
-default schedules are compiled. What the trees say does not matter, and they are thrown away.
+Models of one kind share their code, see `laying_out/kinds.py`. So models with typical tree shapes
+are generated, with the given model's features, outputs and dtypes, and the functions of their
+default schedules are compiled. Their predictions do not matter, and they are thrown away.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ else:
 
 @dataclass(frozen=True)
 class Warmed:
-    """What was found and done.
+    """Counts of what `warm` has done.
 
     Attributes:
-        models: how many were drawn, by which schedules were chosen.
-        compiled: for how many of them something was compiled; what the cache had is not.
+        models: number of models generated, to choose schedules.
+        compiled: number of them for which something was compiled that was not cached.
     """
 
     models: int
@@ -62,25 +62,25 @@ def warm(
     out: str | os.PathLike[str] | None = None,
     done: Callable[[int, int], object] = lambda done, models: None,
 ) -> Warmed:
-    """Compile what models like one will need, before they are there.
+    """Compile code in advance for models similar to a given one.
 
-    Models share their code if they differ in what their trees say alone, such as those that are
-    trained again. This draws models with the columns, outputs and dtypes of one, with trees of
-    usual shapes, and compiles into the cache of code what the default schedules of any of them are
-    for each of them: which schedule is the cheapest changes with trainings.
-    The cache is a folder that can be copied to machines with the same kind of processor.
+    Models share code if they differ only in tests and leaf values, for example after retraining.
+    This generates models with the columns, outputs and dtypes of the given one and typical tree
+    shapes, and compiles for each of them the default schedules of any of them, since the cheapest
+    schedule changes with trainings. The code cache is a folder that can be copied to machines with
+    the same kind of processor.
 
     Args:
-        model: see `load`; a trained one of the library, objective and columns that are to come.
-        target: see `build`; for the processor at hand.
-        processes: how many compile at the same time; None for all cores.
+        model: see `load`; a model with the library, objective and columns of future ones.
+        target: see `build`; must be this machine's processor.
+        processes: number of processes that compile; None for all cores.
         out: a file that is written with all of the code, a bundle for the processors of the target;
             processes that the environment variable TVM_FOREST_KERNELS leads to it take code from
             it, even where TVM is not installed. None for the cache alone.
-        done: called with how many models of how many are ready.
+        done: called with the number of finished models, and the total.
 
     Returns:
-        how many models were drawn, and for how many of them something was compiled.
+        the number of generated models, and of those for which something was compiled.
 
     Raises:
         InputError: leaves are linear, features are compared with sets of categories, or the cache
@@ -137,10 +137,10 @@ def warm(
 
 
 def _check_model(like: Forest) -> None:
-    """Refuse models like which none are drawn.
+    """Refuse models for which similar ones cannot be generated.
 
     Raises:
-        InputError: as said.
+        InputError: leaves are linear, or categories are tested in sets.
     """
     refused = "linear leaves" if like.is_linear else "sets of categories" if like.derived else ""
     if refused:
@@ -151,10 +151,10 @@ def _check_model(like: Forest) -> None:
 
 
 def _check_cache(target: Target) -> None:
-    """Refuse a target of which no code is kept, and a cache that keeps none.
+    """Refuse a target whose code is not cached, and a cache that is off.
 
     Raises:
-        InputError: as said.
+        InputError: nothing would be kept.
     """
     if target.kind != "llvm" or target.is_elsewhere:
         raise InputError(
@@ -179,10 +179,10 @@ def _start() -> Compiling:
 
 
 def join_points(chosen: dict[Drawn, set[Point]]) -> dict[tuple[TreeShape, int], set[Point]]:
-    """Return what to compile for models of the same shape and thresholds.
+    """Return the points to compile, for models of each shape and number of thresholds.
 
-    That is what is chosen for one of them, and what walks in vectors for any model: such points
-    have few kinds, and which of them is chosen where changes with trainings.
+    These are the points chosen for one of them, and all vector walks chosen for any model: there
+    are few of these, and the batch size where each is chosen changes with trainings.
     """
     vectors = {
         x for points in chosen.values() for x in points if x.layout in SIMDIZED | SIMDIZED_TREES
@@ -194,7 +194,7 @@ def join_points(chosen: dict[Drawn, set[Point]]) -> dict[tuple[TreeShape, int], 
 
 
 def ask_for(forest: Forest, points: Iterable[Point], target: Target) -> BuildRequest:
-    """Ask for the functions of a model at all of some points that its spaces have."""
+    """Return a request for those of the points that the model's spaces contain."""
     request = BuildRequest.of(forest, None, target)
     work = workload.Workload(request.forest, target)
     written = heuristic.write_points(work, sorted(points, key=repr))

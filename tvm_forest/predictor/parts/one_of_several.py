@@ -1,12 +1,12 @@
-"""One of several models for each row: rows are grouped by model, and each group is predicted alone.
+"""Predicts each row by one of several models: rows are grouped by model.
 
-takes: Functions of a forest of several outputs, rows, the number of an output for each; gives: the
-values of these outputs.
+takes: Functions of a forest of several outputs, rows, the number of an output for each row; gives:
+the values of these outputs.
 
     which = [2 0 2 1]    -->    row 1 by output 0, row 3 by output 1, rows 0 and 2 by output 2
 
-One function serves all outputs. Trees lie output by output, and the function gets the place of the
-first tree and the number of trees: the model is data.
+One function serves all outputs. Trees are stored output by output, and the function takes the first
+tree and the number of trees as arguments: the choice of the model is data.
 
     trees         a b c | d e | f g h i         of the outputs 0, 1, 2
     of output 1         ^ 2 trees from here
@@ -43,25 +43,25 @@ PER_TREE = ("offset", "root", "depth")
 """Arrays of the layouts `WORD_NODES` and `ANY_FOREST` with an entry for each tree."""
 
 WALKS = 16
-"""Walks that advance together: of trees of one row, or of rows in one tree."""
+"""Interleaved walks: of trees of one row, or of rows in one tree."""
 
 MANY_ROWS = 8
-"""Rows of a group from which rows advance together, and not trees."""
+"""Group size from which rows are interleaved, not trees."""
 
 _OF_A_ROW = ("softmax", "sorted", "variance")
-"""How the links end that make a value of all margins of a row."""
+"""Suffixes of links whose values depend on all margins of a row."""
 
 
 class OneOfSeveral:
-    """Predictions by one output for each row.
+    """Predicts one output per row.
 
     Attributes:
-        forest: of one output, with the trees of all outputs.
-        n_outputs: how many there are to choose from.
+        forest: a forest of one output, with the trees of all outputs.
+        n_outputs: number of outputs to choose from.
     """
 
     def __init__(self, functions: Functions) -> None:
-        """Compile the function, or find it in the cache.
+        """Compile the function, or load it from the cache.
 
         Raises:
             UnsupportedModel: the outputs cannot be computed one by one, or are for a GPU.
@@ -90,10 +90,10 @@ class OneOfSeveral:
 
     @is_waited_for
     def predict(self, rows: Any, which: Any) -> Array:
-        """Return what the output of the number `which` of each row says, (R,).
+        """Return the value of the output `which` for each row, (R,).
 
         Raises:
-            InputError: rows of the wrong kind, or `which` is not a number of an output for each.
+            InputError: rows of the wrong kind, or `which` has no valid output number for each row.
         """
         functions, array = self._functions, to_rows(rows, self.forest)
         wanted = _read_numbers(which, len(array), self.n_outputs)
@@ -119,7 +119,7 @@ def _check(request: BuildRequest) -> None:
     """Refuse a forest whose outputs cannot be computed one by one.
 
     Raises:
-        UnsupportedModel: as said.
+        UnsupportedModel: the forest is such.
     """
     forest = request.forest
     if forest.n_outputs == 1:
@@ -141,10 +141,10 @@ def _check(request: BuildRequest) -> None:
 
 
 def _put_in_a_line(forest: Forest) -> tuple[Forest, list[int]]:
-    """Return the forest of one output with all trees, output by output.
+    """Return a forest of one output with all trees, output by output.
 
     Returns:
-        The forest, and where the trees of each output begin, and the last ones end.
+        The forest, and the first tree of each output, followed by the number of trees.
     """
     known = np.flatnonzero(forest.tree_id >= 0)
     order = known[np.lexsort((forest.tree_id[known], forest.tree_class[known]))]
@@ -162,7 +162,7 @@ def _put_in_a_line(forest: Forest) -> tuple[Forest, list[int]]:
 
 
 def _make_schedules(forest: Forest) -> dict[int, Schedule]:
-    """Return how groups of a row, and of many, are predicted: hop by hop, which fits any number."""
+    """Return the schedules for single rows and for many: hop by hop, for any number of trees."""
     work = Workload.of(forest, Target())
     layout = WORD_NODES if WORD_NODES in fitting_layouts(work) else ANY_FOREST
     start = work.start.represent_as(layout)
@@ -171,7 +171,7 @@ def _make_schedules(forest: Forest) -> dict[int, Schedule]:
 
 
 def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Array]:
-    """Return the arrays as the function shall see them for one output, in their order."""
+    """Return the arrays for one output, in the function's order."""
     parts = dict.fromkeys(PER_TREE, trees) | dict.fromkeys(
         ("base", SIZES), slice(output, output + 1)
     )
@@ -179,10 +179,10 @@ def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Ar
 
 
 def _read_numbers(which: Any, n_rows: int, n_outputs: int) -> Array:
-    """Return numbers of outputs, int64 (R,).
+    """Return the output numbers as int64 (R,).
 
     Raises:
-        InputError: they are no such numbers, or not as many as rows.
+        InputError: they are not valid, or not as many as rows.
     """
     numbers = np.asarray(which)
     numbers = numbers.astype(np.int64) if not numbers.size else numbers  # [] is of float64

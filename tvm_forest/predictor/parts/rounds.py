@@ -1,4 +1,4 @@
-"""Predictors of some boosting rounds, and of rows that the model's library sums otherwise.
+"""Predictors of some rounds, and of rows for which the library sums differently.
 
 takes: Predictor, range of rounds; gives: Predictor.
 """
@@ -25,20 +25,20 @@ else:
     building = import_late("tvm_forest.predictor.building")  # which imports who owns a RoundCache
 
 MAX_PARTS = 8
-"""Ranges that a predictor keeps; the one that was asked for longest ago goes first."""
+"""Ranges that a predictor keeps; the least recently used is dropped first."""
 
 WITH_ALL_ROUNDS = {
     "xgboost": "model.get_booster()",
     "lightgbm": "lightgbm.Booster(model_str=booster.model_to_string(num_iteration=-1))",
 }
-"""By library, the model with the rounds behind the best one."""
+"""By library, how to get the model with the rounds beyond the best one."""
 
 
 class RoundCache:
-    """The predictors that a predictor has made: of ranges of its rounds, and of other models.
+    """Caches predictors derived from one predictor: of ranges of rounds, and of variants.
 
-    A predictor owns one, and hands itself over when it asks: two that hold each other would keep
-    code in memory until Python looks for such circles.
+    The predictor passes itself to each call, instead of being stored here: a reference cycle would
+    keep code in memory until Python's cycle collector runs.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class RoundCache:
         return part
 
     def reach(self, best: Predictor, end: Any) -> Predictor:
-        """Return the predictor that has the rounds up to an end, maybe behind the best one."""
+        """Return a predictor that contains rounds up to `end`, maybe beyond the best one."""
         forest = best.forest
         is_beyond = isinstance(end, int | np.integer) and end > count_rounds(forest)
         if not is_beyond or forest.with_all_rounds is None:
@@ -71,7 +71,7 @@ class RoundCache:
         return self.find_other(best, "with_all_rounds")
 
     def find_other(self, whole: Predictor, model: str) -> Predictor:
-        """Return the predictor of a model that is an attribute of a forest, compiled once."""
+        """Return the predictor of a variant that is an attribute of the forest, compiled once."""
         with self._lock:
             if model not in self._others:
                 self._others[model] = _build(whole, getattr(whole.forest, model))
@@ -79,10 +79,10 @@ class RoundCache:
 
 
 def read_range(forest: Forest, iteration_range: Any) -> tuple[Any, Any]:
-    """Return the first round and the one after the last that a user gave; (0, 0) for all.
+    """Return the first round and the one after the last; (0, 0) for all.
 
     Raises:
-        InputError: the range is no pair.
+        InputError: the range is not a pair.
     """
     if iteration_range is None:
         return 0, 0
@@ -111,10 +111,10 @@ def columns_of_rounds(whole: Predictor, begin: int, end: int) -> Array:
 
 
 def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None:
-    """Return a predictor in whose arrays the trees of other rounds add nothing.
+    """Return a predictor whose arrays have zero leaves in the trees of other rounds.
 
-    Its code is that of the whole: no node goes. None if there is no such predictor: the code of an
-    average divides by the number of trees, and where leaf values are numbered, there may be fewer.
+    It shares all code, as no node is removed. None if that is impossible: the code of an average
+    divides by the number of trees, and numbered leaf values may become fewer.
     """
     if whole.forest.aggregate == "average":
         return None
@@ -123,15 +123,15 @@ def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None
 
 
 def share_code(whole: Predictor, forest: Forest, columns: Array | None = None) -> Predictor | None:
-    """Return a predictor of the same trees with other leaf values, whose code is that of another.
+    """Return a predictor with other leaf values that shares the code of `whole`.
 
     Args:
-        whole: the other.
-        forest: its forest with other leaf values.
+        whole: the predictor with the code.
+        forest: the same trees with other leaf values.
         columns: see `Predictor.columns`; None for all trees.
 
     Returns:
-        Predictor: None if the code does not know how to read the arrays.
+        Predictor: None if the code cannot read the new arrays.
     """
     request = BuildRequest.of(forest, whole.schedules, whole.target).settled()
     known, laid_out = lay_out(whole.request), lay_out(request)
@@ -147,20 +147,20 @@ def share_code(whole: Predictor, forest: Forest, columns: Array | None = None) -
 
 
 def _list_layouts(laid_out: LaidOut) -> list[Any]:
-    """Return all that code knows of the arrays that it reads: layouts, and sizes."""
+    """Return what code depends on about its arrays: layouts, and sizes."""
     sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
     return [sizes, laid_out.layouts]
 
 
 def _build(whole: Predictor, forest: Forest) -> Predictor:
-    """Compile another model for the machine of a predictor, with as many threads."""
+    """Compile a variant of a model for the same target and number of threads."""
     built = building.build(BuildRequest.of(forest, None, whole.target))
     built.n_jobs = whole.n_jobs
     return built
 
 
 def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
-    """Return the range, or None for the whole model."""
+    """Check a range of rounds; return it, or None for the whole model."""
     count = count_rounds(forest)
     where = f"rounds: argument 'iteration_range': ({begin!r}, {end!r})"
     is_whole = (isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in (begin, end))

@@ -1,1 +1,1 @@
-"""What only modules for GPUs need: kernels that TVM leaves as they are, and where constants lie."""
+"""GPU support for Relax modules: protected kernels, and the placement of constants."""

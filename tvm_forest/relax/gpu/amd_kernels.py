@@ -29,7 +29,7 @@ WHERE = "relax.tvm_forest.predict: argument 'schedule'"
 
 
 def make_portable(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function whose kernels TVM compiles for AMD's GPUs as they are meant.
+    """Rewrite kernels so that TVM compiles them correctly for AMD GPUs.
 
     Raises:
         ScheduleError: a kernel has shared memory, or too many threads.
@@ -55,7 +55,7 @@ def make_portable(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @functools.cache
 def serve_functions() -> None:
-    """Give TVM our functions beside AMD's, and our linker where it finds none, for good."""
+    """Register our replacements for TVM's AMD functions, and a linker if TVM finds none."""
     own = [str(rocm.DEVICE), str(rocm.ARITHMETIC)]
     bitcode, link = (tvm.get_global_func(name) for name in (ROCM_BITCODE, ROCM_LINK))
 
@@ -70,7 +70,7 @@ def serve_functions() -> None:
 
 
 def _unless_missing(call: Any, otherwise: Any, *arguments: Any) -> Any:
-    """Return what TVM finds on this machine, or something else if it says that it finds nothing."""
+    """Call TVM's search for a tool, or a replacement if it finds none."""
     try:
         return call(*arguments)
     except RuntimeError as error:

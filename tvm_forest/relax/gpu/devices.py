@@ -1,4 +1,4 @@
-"""Code on one device of a module: functions for it, and constants that are there.
+"""Builds code for one device of a module: functions and constants.
 
 takes: a BlockBuilder, a target of TVM and a VDevice; gives: calls of functions for the device.
 """
@@ -28,7 +28,7 @@ class DeviceBuilder:
     """
 
     def __init__(self, bb: relax.BlockBuilder, target: Any, elsewhere: Any, on_gpu: bool) -> None:
-        """Take a target of TVM, and the VDevice if it is not the first device."""
+        """Start a builder; `elsewhere` is the VDevice unless it is the first device."""
         self.bb, self.target, self.elsewhere, self.on_gpu = bb, target, elsewhere, on_gpu
         self.attributes = {"target": target} if elsewhere is not None else {}
 
@@ -36,13 +36,13 @@ class DeviceBuilder:
         return getattr(self.bb, name)
 
     def bring(self, x: Any) -> Any:
-        """Return a constant on the device; anything else is there."""
+        """Return a constant copied to the device; other expressions are there already."""
         if self.elsewhere is None or not isinstance(x, GenericConst):
             return x
         return self.bb.emit(relax.op.to_vdevice(x, self.elsewhere))
 
     def call_te(self, func: Any, *args: Any, **named: Any) -> relax.Expr:
-        """Do what `BlockBuilder.call_te` does, for the device."""
+        """Like `BlockBuilder.call_te`, for the device."""
         name = named.pop("primfunc_name_hint", "") or func.__name__
         code, arguments, out = gen_call_tir_inputs(func, *map(self.bring, args), **named)
         if self.on_gpu:
@@ -51,12 +51,12 @@ class DeviceBuilder:
         return relax.call_tir(var, arguments, out)
 
     def emit_te(self, func: Any, *args: Any, **named: Any) -> relax.Var:
-        """Do what `BlockBuilder.emit_te` does, for the device."""
+        """Like `BlockBuilder.emit_te`, for the device."""
         return self.bb.emit(self.call_te(func, *args, **named))
 
 
 def give_threads(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    """Return a function of tensor expressions with a thread for each result."""
+    """Give a function of tensor expressions one GPU thread per result."""
     passes = [
         dlight.ApplyDefaultSchedule(dlight.gpu.Fallback()),
         s_tir.transform.LowerInitBlock(),

@@ -43,7 +43,7 @@ FUNCTIONS = ("exp", "exp2", "fabs", "log1p")
 
 
 def embed_kernels(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function that launches its kernels by what TVM understands as loops of threads.
+    """Return a function that launches its kernels by thread loops that TVM understands.
 
     Raises:
         ScheduleError: the host would have to read an array of the model, which is on the GPU.
@@ -85,7 +85,7 @@ def _check_sizes(host: tirx.PrimFunc) -> None:
 
 
 def _check_shared(kernels: tvm.IRModule) -> None:
-    """Refuse more shared memory than a kernel may declare: the launches are not ours."""
+    """Refuse more static shared memory than allowed, since TVM launches these kernels."""
     for kernel in kernels.functions.values():
         buffers = kernel_code.buffers_of(kernel.body, "shared")
         sizes = (prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers)
@@ -99,7 +99,7 @@ def _check_shared(kernels: tvm.IRModule) -> None:
 
 
 def _launch(call: Any, texts: dict[str, tuple[str, str]]) -> tirx.Stmt:
-    """Return loops of threads around the call of a function of the device."""
+    """Return thread loops around a call of a device function."""
     tags = [str(tag) for tag in call.attrs.launch_params]
     kernel, *arguments = call.args[: -len(tags)]
     name, text = texts[str(kernel.value)]
@@ -114,7 +114,7 @@ def _launch(call: Any, texts: dict[str, tuple[str, str]]) -> tirx.Stmt:
 
 
 def _write_text(kernel: tirx.PrimFunc, target: tvm.target.Target) -> tuple[str, str]:
-    """Return name and text of a function of the device, with all that it calls."""
+    """Return the name and text of a device function, with all functions that it calls."""
     kinds: list[Any] = [(kind, _calculate) for kind in OPERATIONS]
     kinds += [(kind, _compare) for kind in TESTS]
     kinds += [(tirx.Cast, _convert), (tvm.ir.Call, _call)]
@@ -141,28 +141,28 @@ def _own(name: str, dtype: str, *values: Any) -> Any:
 
 
 def _calculate(x: Any) -> Any:
-    """Return arithmetic of floats as a call."""
+    """Replace float arithmetic by a call of our function."""
     dtype = _dtype(x)
     name = f"tvmf_{type(x).__name__.lower()}_{dtype}"
     return _own(name, dtype, x.a, x.b) if dtype.startswith("float") else x
 
 
 def _compare(x: Any) -> Any:
-    """Return a comparison of floats as a call."""
+    """Replace a float comparison by a call of our function."""
     dtype = _dtype(x.a)
     name = f"tvmf_{type(x).__name__.lower()}_{dtype}"
     return _own(name, "bool", x.a, x.b) if dtype.startswith("float") else x
 
 
 def _convert(x: tirx.Cast) -> Any:
-    """Return a conversion between floats as a call; those of whole numbers do no harm."""
+    """Replace a float conversion by a call of our function; integer conversions are safe."""
     change = (_dtype(x.value), _dtype(x))
     name = {("float32", "float64"): "tvmf_widen", ("float64", "float32"): "tvmf_narrow"}
     return _own(name[change], change[1], x.value) if change in name else x
 
 
 def _call(call: Any) -> Any:
-    """Return a function of floats as a call of ours."""
+    """Replace a call of a math function by one of ours."""
     name, values = getattr(call.op, "name", "").rpartition(".")[2], list(call.args)
     if name == "isnan":
         return _own(f"tvmf_ne_{_dtype(values[0])}", "bool", values[0], values[0])

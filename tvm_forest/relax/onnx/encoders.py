@@ -23,7 +23,7 @@ _TEXT_INPUT = "TVM has no tensors of texts", "encode texts before the model, and
 
 
 def convert_one_hot_encoder(node: Node) -> list[Value]:
-    """Convert `OneHotEncoder`: real numbers lose their fractions; of equal categories, the last."""
+    """Convert `OneHotEncoder`: real numbers are truncated; of equal categories the last counts."""
     if "cats_strings" in node.attributes:
         raise unsupported("cats_strings", *_TEXT_INPUT)
     x = node.tensor(dtypes=NUMBERS, rank=8)
@@ -56,7 +56,7 @@ def convert_one_hot_encoder(node: Node) -> list[Value]:
 
 
 def convert_label_encoder(node: Node) -> list[Value]:
-    """Convert `LabelEncoder`: of equal keys, the first; NaN is a key from version 4 on."""
+    """Convert `LabelEncoder`: of equal keys the first counts; NaN is a key from version 4 on."""
     keys, values = _read_keys(node), _read_values(node)
     if len(keys) != len(values) - 1 or not len(keys):
         raise damaged("keys", f"{len(keys)} keys for {len(values) - 1} values")
@@ -102,7 +102,7 @@ def _read_keys(node: Node) -> Array:
 
 
 def _read_values(node: Node) -> Array:
-    """Return the values, and behind them that of keys that are not known."""
+    """Return the values, followed by the default for unknown keys."""
     if "classes_strings" in node.attributes:
         texts = node.inputs[0].labels is None
         classes = node.texts("classes_strings")
@@ -118,7 +118,7 @@ def _read_values(node: Node) -> Array:
 
 
 def _read_list(node: Node, what: str) -> Array:
-    """Return keys or values of the one attribute that lists them."""
+    """Return the keys or values from the attribute that lists them."""
     given = [kind for kind in _KINDS if f"{what}_{kind}" in node.attributes]
     if len(given) != 1:
         raise damaged(what, f"given as {given or 'nothing'}, expected one list")

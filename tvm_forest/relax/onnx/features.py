@@ -14,7 +14,7 @@ from ...frontends.refusals import damaged
 from .node import NUMBERS, Node, Value, spread, width_of
 
 INTEGERS = {6: "int32", 7: "int64"}
-"""Types of elements to which real numbers are cast here."""
+"""Integer types to which real numbers are cast here."""
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -40,7 +40,7 @@ def convert_scaler(node: Node) -> list[Value]:
 
 
 def convert_normalizer(node: Node) -> list[Value]:
-    """Convert `Normalizer`: rows whose norm is 0 stay as they are."""
+    """Convert `Normalizer`: rows of norm 0 are unchanged."""
     norm = node.get("norm", "MAX")
     if norm not in _NORMS:
         raise damaged("norm", f"'{norm:.40}' is none of {', '.join(_NORMS)}")
@@ -51,7 +51,7 @@ def convert_normalizer(node: Node) -> list[Value]:
 
 
 def _divide_by_max(x: te.Tensor) -> te.Tensor:
-    """Divide rows by their largest value, which NaN is not."""
+    """Divide rows by their maximum, ignoring NaN."""
     column = te.reduce_axis((0, x.shape[1]))
     pick = te.comm_reducer(
         lambda a, b: tirx.Select(a < b, b, a), lambda dtype: tirx.const(LOWEST, dtype)
@@ -69,7 +69,10 @@ def _divide_by_l1(x: te.Tensor) -> te.Tensor:
 
 
 def _divide_by_l2(x: te.Tensor) -> te.Tensor:
-    """Take roots of the shares of squares; the sign of zero is lost, as in onnxruntime."""
+    """Return the square roots of normalised squares.
+
+    The sign of zero is lost, as in onnxruntime.
+    """
     column = te.reduce_axis((0, x.shape[1]))
     square = te.compute(x.shape, lambda r, c: (x[r, c] * x[r, c]).astype("float32"))
     total = te.compute((x.shape[0],), lambda r: te.sum(square[r, column], axis=column))
@@ -115,7 +118,7 @@ def convert_imputer(node: Node) -> list[Value]:
 
 
 def convert_binarizer(node: Node) -> list[Value]:
-    """Convert `Binarizer`, which fails where a value is NaN."""
+    """Convert `Binarizer`, which raises an error for NaN."""
     x = node.tensor(dtypes=("float32",), rank=8)
     threshold = tirx.const(node.get("threshold", 0.0), "float32")
 
@@ -130,7 +133,7 @@ def convert_binarizer(node: Node) -> list[Value]:
 
 
 def convert_feature_vectorizer(node: Node) -> list[Value]:
-    """Convert `FeatureVectorizer`: inputs are cut, or filled with 0, to their sizes."""
+    """Convert `FeatureVectorizer`: inputs are cut, or padded with 0, to their sizes."""
     sizes = node.get("inputdimensions", [])
     if len(sizes) != len(node.inputs) or min(sizes, default=0) < 0:
         raise damaged("inputdimensions", f"{list(sizes)} for {len(node.inputs)} inputs")
@@ -148,7 +151,7 @@ def convert_feature_vectorizer(node: Node) -> list[Value]:
 
 
 def convert_array_feature_extractor(node: Node) -> list[Value]:
-    """Convert `ArrayFeatureExtractor`: picks along the last axis; of a vector it gives one row."""
+    """Convert `ArrayFeatureExtractor`: selects along the last axis; a vector gives one row."""
     x, labels = node.inputs[0]
     if labels is None:
         x = node.tensor(dtypes=NUMBERS, rank=8)
@@ -167,7 +170,7 @@ def convert_array_feature_extractor(node: Node) -> list[Value]:
 
 
 def _find_beyond(places: te.Tensor, width: te.Tensor) -> te.Tensor:
-    """Return 1 for places that are not there."""
+    """Return 1 for indices out of range."""
 
     def one(at: Any) -> Any:
         return tirx.any(places[at] < 0, places[at] >= width[0]).astype("int32")
@@ -186,13 +189,13 @@ def convert_zip_map(node: Node) -> list[Value]:
 
 
 def convert_cast(node: Node) -> list[Value]:
-    """Convert a `Cast` of real numbers to integers; TVM's makes 0 of those that are not finite."""
+    """Convert a `Cast` of reals to integers; TVM's own turns non-finite numbers into 0."""
     x = node.tensor(dtypes=("float32", "float64"), rank=8)
     return [Value(truncate(node, x, INTEGERS[node.get("to", 0)]))]
 
 
 def truncate(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
-    """Return numbers as integers: the smallest one for those that do not fit, as on x86."""
+    """Truncate to integers; numbers that do not fit become the least one, as on x86."""
     if not str(x.ty.dtype.dtype).startswith("float"):
         return node.emit(relax.op.astype(x, dtype))
     info = np.iinfo(dtype)

@@ -1,4 +1,4 @@
-"""TVM's importer, with the nodes of `ai.onnx.ml` and with texts.
+"""TVM's ONNX importer, extended by the nodes of `ai.onnx.ml` and by strings.
 
 takes: ModelProto; gives: IRModule.
 
@@ -31,7 +31,7 @@ CONVERTERS: dict[str, Callable[[Node], list[Value]]] = {
     **trees.CONVERTERS,
 }
 MOVES = ("Flatten", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze")
-"""Nodes that do to places what they would do to texts."""
+"""Nodes that treat label indices as they would treat strings."""
 _NO_TEXTS = "TVM has no tensors of texts", "encode texts before the model, and give numbers"
 
 
@@ -65,7 +65,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         return attach_labels(mod, tables)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
-        """Refuse nodes that nobody converts."""
+        """Refuse nodes without a converter."""
         known = {*onnx_frontend._get_convert_map(), "If", "Constant"}
         for node, is_inner in _walk(graph):
             ours = node.domain == DOMAIN and node.op_type in CONVERTERS and not is_inner
@@ -76,7 +76,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                     raise unsupported("op_type", f"nothing converts {of}{where}", "take it off")
 
     def _parse_graph_initializers(self, graph: Any) -> None:
-        """Take constants; texts become places."""
+        """Read constants; strings become indices."""
         texts = [entry for entry in graph.initializer if entry.data_type == TEXT]
         others = [entry for entry in graph.initializer if entry.data_type != TEXT]
         super()._parse_graph_initializers(SimpleNamespace(initializer=others))
@@ -84,7 +84,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
             self._keep_texts(entry.name, read_array(entry))
 
     def _parse_graph_input(self, graph: Any) -> None:
-        """Take inputs, which must be tensors of numbers."""
+        """Read inputs, which must be numeric tensors."""
         for entry in graph.input:
             kind = entry.type.tensor_type.elem_type
             if entry.name in self._nodes or kind not in (0, TEXT):
@@ -148,7 +148,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                 self.labels[output] = value.labels
 
     def _truncates(self, node: Any) -> bool:
-        """Tell whether a node casts real numbers to integers."""
+        """Return whether a node casts real numbers to integers."""
         if node.op_type != "Cast" or read_attributes(node).get("to") not in features.INTEGERS:
             return False
         kind = getattr(self._nodes[node.input[0]], "ty", None)
@@ -157,7 +157,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         return str(kind.dtype.dtype) in ("float32", "float64")
 
     def _keep_texts(self, name: str, texts: Any) -> None:
-        """Let a name stand for texts."""
+        """Register the strings that a name stands for."""
         table, places = np.unique(np.asarray(texts).astype(str), return_inverse=True)
         places = places.reshape(np.shape(texts)).astype(np.int64)
         self._nodes[name] = relax.const(tvm.runtime.tensor(np.ascontiguousarray(places)))
@@ -165,7 +165,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
 
 
 def _walk(graph: Any, is_inner: bool = False) -> Iterator[tuple[Any, bool]]:
-    """Yield the nodes of a graph and of its branches."""
+    """Yield the nodes of a graph and of its subgraphs."""
     for node in graph.node:
         yield node, is_inner
         for attribute in node.attribute:
@@ -179,7 +179,7 @@ def _describe(node: Any) -> str:
 
 
 def _read_texts(node: Any) -> Any:
-    """Return the texts of a `Constant`."""
+    """Return the strings of a `Constant`."""
     (value,) = read_attributes(node).values()
     if isinstance(value, list):
         return np.array([text.decode(errors="replace") for text in value])
@@ -189,7 +189,7 @@ def _read_texts(node: Any) -> Any:
 
 
 def _makes_texts(node: Any) -> bool:
-    """Tell whether a node gives texts, whatever it takes."""
+    """Return whether a node outputs strings, whatever its inputs."""
     settings = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type == "Constant":
         value = settings.get("value")

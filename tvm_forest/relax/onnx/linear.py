@@ -19,7 +19,7 @@ _RAW = "export raw scores, with post_transform NONE"
 
 
 def convert_linear_regressor(node: Node) -> list[Value]:
-    """Convert `LinearRegressor`; intercepts may be left out."""
+    """Convert `LinearRegressor`; intercepts are optional."""
     count, intercepts = int(node.get("targets", 1)), node.get("intercepts", [])
     scores = _score(node, count, intercepts or [0.0] * count, ("float32",))
     return [Value(_transform(node, scores, count))]
@@ -64,7 +64,7 @@ def _score(node: Node, count: int, intercepts: Any, dtypes: tuple[str, ...]) -> 
 
 
 def _transform(node: Node, scores: relax.Expr, count: int) -> relax.Expr:
-    """Return what `post_transform` makes of scores."""
+    """Apply `post_transform` to scores."""
     name = node.get("post_transform", "NONE")
     if name == "NONE":
         return scores
@@ -79,7 +79,7 @@ def _transform(node: Node, scores: relax.Expr, count: int) -> relax.Expr:
 
 
 def _apply_logistic(scores: te.Tensor) -> te.Tensor:
-    """Return `1 / (1 + exp(-x))`, by the exponential of a negative number."""
+    """Return `1 / (1 + exp(-x))`, computed from exp(-|x|)."""
     one = tirx.const(1, "float32")
 
     def link(*at: Any) -> Any:
@@ -90,7 +90,7 @@ def _apply_logistic(scores: te.Tensor) -> te.Tensor:
 
 
 def _apply_softmax(scores: te.Tensor) -> te.Tensor:
-    """Return exponentials as shares of their sum."""
+    """Return the softmax: exponentials divided by their sum."""
     shape, (first, second) = scores.shape, (te.reduce_axis((0, scores.shape[1])) for _ in range(2))
     high = te.compute((shape[0],), lambda r: te.max(scores[r, first], axis=first))
     power = te.compute(shape, lambda r, c: tirx.exp(scores[r, c] - high[r]))
@@ -107,7 +107,7 @@ def _pick_above_zero(scores: te.Tensor, labels: te.Tensor) -> te.Tensor:
 
 
 def _pick_largest(scores: te.Tensor, labels: te.Tensor) -> te.Tensor:
-    """Return the label of the largest score; a first score that is NaN stays the largest."""
+    """Return the label of the largest score; NaN counts only as the first score."""
     column = te.reduce_axis((0, scores.shape[1]))
     pick = te.comm_reducer(
         lambda a, b: (tirx.Select(b[1] > a[1], b[0], a[0]), tirx.Select(b[1] > a[1], b[1], a[1])),

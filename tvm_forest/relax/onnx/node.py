@@ -1,4 +1,4 @@
-"""A node of `ai.onnx.ml` that is converted, and the values that it takes and gives.
+"""A node of `ai.onnx.ml` during conversion, with its inputs and outputs.
 
 takes: the protobuf message of a node, expressions; gives: expressions in a block builder.
 """
@@ -21,11 +21,11 @@ from ..functions import OPAQUE
 from ..model import to_tensor_constant
 
 NUMBERS = ("float32", "float64", "int32", "int64")
-"""The dtypes that most operators take."""
+"""The dtypes that most operators accept."""
 
 
 class Value(NamedTuple):
-    """What a name of the graph stands for.
+    """The value of a name in the graph.
 
     Attributes:
         expr: a tensor.
@@ -41,9 +41,9 @@ class Node:
     """A node of `ai.onnx.ml`.
 
     Attributes:
-        bb: takes what the node becomes.
+        bb: the BlockBuilder to which the converted node is added.
         proto: the protobuf message.
-        name: what messages call it.
+        name: the name of the node in messages.
         version: of the operators of `ai.onnx.ml`.
         attributes: by name, as the package onnx reads them; those that are absent are not there.
         inputs: what it takes.
@@ -59,18 +59,18 @@ class Node:
     constants: list[Array | None]
 
     def get(self, name: str, default: Any) -> Any:
-        """Return an attribute, a text as `str`."""
+        """Return an attribute; strings as `str`."""
         value = self.attributes.get(name, default)
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 
     def texts(self, name: str) -> list[str]:
-        """Return an attribute that lists texts; empty if absent."""
+        """Return a list-of-strings attribute; empty if absent."""
         return [text.decode(errors="replace") for text in self.attributes.get(name, [])]
 
     def tensor(
         self, at: int = 0, dtypes: tuple[str, ...] = NUMBERS, rank: int = 2, least: int = 1
     ) -> relax.Expr:
-        """Return an input: numbers with `least` to `rank` dimensions of known sizes."""
+        """Return a numeric input with `least` to `rank` dimensions of known sizes."""
         value, kind = self.inputs[at], self.inputs[at].expr.ty
         if value.labels is not None:
             raise unsupported(
@@ -88,18 +88,18 @@ class Node:
         return value.expr
 
     def rows(self, at: int = 0, dtypes: tuple[str, ...] = NUMBERS) -> relax.Expr:
-        """Return an input as a matrix with a known number of columns; a vector is one row."""
+        """Return an input as a matrix with a known number of columns; a vector becomes one row."""
         x = self.tensor(at, dtypes)
         x = x if x.ty.ndim == 2 else self.emit(relax.op.expand_dims(x, 0))
         width_of(x)
         return x
 
     def emit(self, expr: relax.Expr) -> relax.Expr:
-        """Return a variable that holds an expression."""
+        """Bind an expression to a variable, and return that."""
         return self.bb.emit(expr)
 
     def compute(self, function: Callable[..., te.Tensor], *arguments: Any) -> relax.Expr:
-        """Return what a tensor expression computes of tensors and arrays.
+        """Return a tensor expression's result as a Relax expression.
 
         It stays a function of its own: joined with others, products and sums could be contracted,
         which rounds once where onnxruntime rounds twice.
@@ -108,7 +108,7 @@ class Node:
         return self.emit(self.bb.call_te(function, *given, primfunc_attrs={OP_PATTERN: OPAQUE}))
 
     def emit_check(self, bad: relax.Expr, result: relax.Expr, what: str) -> relax.Expr:
-        """Return a result, whose computation fails where some number of `bad` is not zero."""
+        """Return `result`, with an error at run time if a number of `bad` is not zero."""
         message = f"onnx {self.name}: {what}"
         var = self.bb.add_func(_guard(message), "guard")
         kind = relax.TensorType((1,), "int32")
@@ -125,14 +125,14 @@ def width_of(x: relax.Expr) -> int:
 
 
 def spread(values: Any, width: int, field: str, dtype: str) -> Array:
-    """Return one value for each of `width` columns, of as many or of one for all."""
+    """Return one value per column, from a list of `width` values or a single one."""
     if len(values) not in (1, width):
         raise damaged(field, f"{len(values)} values for {width} columns")
     return np.broadcast_to(np.array(values, dtype), (width,))
 
 
 def _find_any(bad: te.Tensor) -> te.Tensor:
-    """Return, int32 (1,), the largest of some numbers, and of 0 if there are none."""
+    """Return the maximum of some numbers and 0, int32 (1,)."""
     first, *others = bad.shape
     row, *axes = te.reduce_axis((0, first + 1)), *(te.reduce_axis((0, size)) for size in others)
 
@@ -144,7 +144,7 @@ def _find_any(bad: te.Tensor) -> te.Tensor:
 
 
 def _guard(message: str) -> tirx.PrimFunc:
-    """Return a function of a number that fails unless it is at most zero, and gives zero."""
+    """Return a function that raises an error unless its argument is <= 0, and returns zero."""
     bad, zero = (tirx.decl_buffer((1,), "int32", name) for name in ("bad", "zero"))
     at = [tirx.const(0, "int64")]
     kind, text = StringImm("ValueError"), [StringImm(message)]

@@ -20,7 +20,7 @@ def convert_tree_ensemble(node: Node) -> list[Value]:
 
 
 def convert_tree_classifier(node: Node) -> list[Value]:
-    """Convert `TreeEnsembleClassifier`, which gives labels and the scores of all classes."""
+    """Convert `TreeEnsembleClassifier`, which outputs labels and the scores of all classes."""
     rows, forest = _read(node)
     named = node.emit(predict(rows, forest, ["label", "margin", "value"]))
     label, margin, value = (node.emit(relax.TupleGetItem(named, at)) for at in range(3))
@@ -35,7 +35,7 @@ def convert_tree_classifier(node: Node) -> list[Value]:
 
 
 def _read(node: Node) -> tuple[relax.Expr, Forest]:
-    """Return the rows in the dtype in which the trees compare, and the forest."""
+    """Return the rows in the trees' comparison dtype, and the forest."""
     rows = node.rows()
     dtype = str(rows.ty.dtype.dtype)
     if dtype not in ("float32", "float64"):
@@ -44,12 +44,12 @@ def _read(node: Node) -> tuple[relax.Expr, Forest]:
 
 
 def complement(exact: te.Tensor, value: te.Tensor) -> te.Tensor:
-    """Return `1 - x` beside the value x, (n, 2)."""
+    """Return the columns 1 - x and x, (n, 2)."""
     return _join(tirx.const(1, exact.dtype), exact, value)
 
 
 def _oppose(exact: te.Tensor, value: te.Tensor) -> te.Tensor:
-    """Return `-x` beside the value x, (n, 2)."""
+    """Return the columns -x and x, (n, 2)."""
     return _join(tirx.const(-0.0, exact.dtype), exact, value)
 
 

@@ -33,7 +33,7 @@ DTYPES = ("float64", "float32", "int64", "int32")
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 WHERE = "from_sklearn: argument"
 TAKES_SPARSE = ("sklearn", "lightgbm")
-"""Libraries to whose forests a value that a sparse matrix leaves out is zero."""
+"""Libraries whose forests read an entry missing in a sparse matrix as zero."""
 
 
 def from_sklearn(
@@ -43,7 +43,7 @@ def from_sklearn(
     outputs: str | Sequence[str] = "predict",
     schedule: Schedules | None = None,
 ) -> tvm.IRModule:
-    """Return a module that computes what a fitted pipeline predicts.
+    """Convert a fitted pipeline to a module that computes its predictions.
 
     Features are equal to those of scikit-learn to the bit, and so are leaves, sums and labels.
     Rows that the pipeline would refuse, such as those with infinities, give something else.
@@ -95,7 +95,7 @@ def from_sklearn(
 
 
 def _list_steps(pipeline: Any) -> list[tuple[str, Any]]:
-    """Return names and steps, those of pipelines at the end among them."""
+    """Return names and steps, with nested pipelines at the end flattened."""
     if type(pipeline).__name__ != "Pipeline" or library_of(type(pipeline)) != "sklearn":
         return [(type(pipeline).__name__.lower(), pipeline)]
     *first, (name, last) = pipeline.steps
@@ -103,7 +103,7 @@ def _list_steps(pipeline: Any) -> list[tuple[str, Any]]:
 
 
 def _check_outputs(names: list[str], name: str, last: Any) -> None:
-    """Refuse outputs that the last step does not offer.
+    """Refuse outputs that the last step does not have.
 
     Raises:
         InputError: there are such outputs, or none at all.
@@ -117,7 +117,7 @@ def _check_outputs(names: list[str], name: str, last: Any) -> None:
 
 
 def _count_features(steps: list[tuple[str, Any]], given: int | None) -> int:
-    """Return the number of features of the rows.
+    """Return the number of features in a row.
 
     Raises:
         InputError: another number is given than the pipeline was fitted to.
@@ -136,7 +136,7 @@ def _count_features(steps: list[tuple[str, Any]], given: int | None) -> int:
 
 
 def _fit_rows(do: Arithmetic, name: str, last: Any, forest: Forest, features: Features) -> Any:
-    """Return features in the dtype of a forest, converted as its library does.
+    """Convert features to the dtype of a forest, as its library does.
 
     Raises:
         UnsupportedModel: to the library, a sparse matrix has other values than a dense one.
@@ -163,7 +163,7 @@ def _predict(
     names: list[str],
     schedule: Schedules | None,
 ) -> list[Any]:
-    """Return what methods of the last step give."""
+    """Return the outputs of the last step's methods."""
     isolates = type(last).__name__ == "IsolationForest"
     meaning = {
         "predict": "label" if _gives_labels(forest) else "value",
@@ -193,7 +193,7 @@ def _gives_labels(forest: Forest) -> bool:
 
 
 def _texts(forest: Forest, names: list[str]) -> dict[str, Any]:
-    """Return the texts of labels by the name of the output, none for labels that are numbers."""
+    """Return the string labels by name of the output; none for numeric labels."""
     labels = forest.labels
     is_text = labels is not None and labels.dtype.kind not in "iufb"
     return {"predict": labels} if is_text and "predict" in names and _gives_labels(forest) else {}

@@ -1,4 +1,4 @@
-"""NumPy's arithmetic in Relax: each element rounded where, and as often as, NumPy rounds it.
+"""NumPy's arithmetic in Relax, with the same roundings for each element.
 
 takes: expressions, arrays; gives: expressions.
 
@@ -21,7 +21,7 @@ from ..functions import OPAQUE
 from ..model import to_tensor_constant
 
 PAIRWISE = 128
-"""Up to how many numbers `numpy.sum` adds in one go."""
+"""Largest count of numbers that `numpy.sum` adds without splitting."""
 
 
 def dtype_of(x: Any) -> np.dtype[Any]:
@@ -54,11 +54,11 @@ class Arithmetic:
         return x if str(dtype_of(x)) == name else self.emit(relax.op.astype(x, name))
 
     def as_floats(self, x: Any) -> Any:
-        """Return numbers as scikit-learn checks them: whole ones become float64."""
+        """Convert numbers as scikit-learn's checks do: integers become float64."""
         return x if dtype_of(x).kind == "f" else self.cast(x, "float64")
 
     def change(self, x: Any, operation: Callable[[Any, Any], Any], values: Any) -> Any:
-        """Return what `x op= values` makes of x (n, F), with values (F,) or (n, 1).
+        """Return x after `x op= values`, for x (n, F) and values (F,) or (n, 1).
 
         NumPy computes in the wider dtype of both, and rounds to that of x.
         """
@@ -72,11 +72,11 @@ class Arithmetic:
         return self.cast(self.emit(operation(self.cast(x, wide), values)), own)
 
     def multiply(self, x: Any, y: Any) -> Any:
-        """Return a product that is rounded, whatever it is added to."""
+        """Return a product that is rounded before it is added to anything."""
         return self.emit(self._bb.call_te(topi.multiply, x, y, primfunc_attrs={OP_PATTERN: OPAQUE}))
 
     def clip(self, x: Any, low: float, high: float) -> Any:
-        """Return what `numpy.clip` gives; NaN stays."""
+        """Like `numpy.clip`; NaN stays."""
         own = dtype_of(x)
         least, most = (to_row(np.array([bound]), own) for bound in (low, high))
         up = self.emit(relax.op.where(relax.op.greater(x, least), x, least))
@@ -90,24 +90,24 @@ class Arithmetic:
         return self.emit(relax.op.take(x, to_tensor_constant(np.array(columns, "i8")), 1, "clip"))
 
     def join(self, parts: list[Any]) -> Any:
-        """Return matrices side by side, in the dtype of `numpy.hstack`."""
+        """Concatenate columns, in the dtype of `numpy.hstack`."""
         dtype = np.result_type(*map(dtype_of, parts))
         parts = [self.cast(part, dtype) for part in parts]
         return parts[0] if len(parts) == 1 else self.emit(relax.op.concat(parts, axis=1))
 
     def add_up(self, parts: list[Any]) -> Any:
-        """Return the sum of expressions, from the first to the last."""
+        """Add expressions from the first to the last."""
         total = parts[0]
         for part in parts[1:]:
             total = self.emit(relax.op.add(total, part))
         return total
 
     def slice(self, x: Any, begin: int, end: int) -> Any:
-        """Return the columns from `begin` until before `end`."""
+        """Return the columns `begin` to `end - 1`."""
         return self.emit(relax.op.strided_slice(x, axes=[1], begin=[begin], end=[end]))
 
     def sum_pairwise(self, x: Any) -> Any:
-        """Return what `numpy.sum(x, axis=1, keepdims=True)` adds, in its order."""
+        """Sum columns in the order of `numpy.sum(x, axis=1, keepdims=True)`."""
         width = width_of(x)
         if width > PAIRWISE:
             half = width // 2 - width // 2 % 8
@@ -120,7 +120,7 @@ class Arithmetic:
         return self.add_up(total)
 
     def sum_of_squares(self, x: Any) -> Any:
-        """Return what `numpy.einsum("ij,ij->i", x, x)` adds on x86-64, in its order, (n, 1).
+        """Sum squares in the order of `numpy.einsum("ij,ij->i", x, x)` on x86-64, (n, 1).
 
         It keeps a sum for each lane of 16 bytes, and takes four blocks of them at a time from the
         last to the first.
@@ -133,12 +133,12 @@ class Arithmetic:
         return self._fold(self._add_blocks(self.select(square, list(blocks.ravel())), lanes))
 
     def _add_blocks(self, x: Any, width: int) -> Any:
-        """Return the sum of blocks of columns from the first to the last, (n, width)."""
+        """Add blocks of `width` columns, from the first to the last, (n, width)."""
         shape = (x.ty.shape.values[0], width_of(x) // width, width)
         return self.emit(relax.op.sum(relax.op.reshape(x, shape), axis=1))
 
     def _fold(self, lanes: Any) -> Any:
-        """Return the sum of neighbours, of neighbours of these and so on, (n, 1)."""
+        """Return the pairwise sum of the columns, (n, 1)."""
         parts = [self.slice(lanes, i, i + 1) for i in range(width_of(lanes))]
         while len(parts) > 1:
             parts = [self.add_up(parts[i : i + 2]) for i in range(0, len(parts), 2)]

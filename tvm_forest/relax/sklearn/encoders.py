@@ -1,4 +1,4 @@
-"""Transformers that compare: imputers, encoders, bins.
+"""Transformers based on comparisons: imputers, encoders, bins.
 
 takes: fitted transformer, features as an expression; gives: what its `transform` gives.
 
@@ -20,7 +20,7 @@ from .arithmetic import Arithmetic, dtype_of, to_row, width_of
 
 
 def is_nan(value: Any) -> bool:
-    """Say whether a value is NaN."""
+    """Return whether a value is NaN."""
     return bool(isinstance(value, float | np.floating) and value != value)
 
 
@@ -91,7 +91,7 @@ def encode_ordinal(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def _ask_encoder(step: Any) -> Array:
-    """Return what an encoder says of category 0, 1 .. of each column, and last of unknown ones."""
+    """Return the encoder's output for categories 0, 1, ... of each column, and for unknown ones."""
     odd = [c.dtype for c in step.categories_ if c.dtype.kind not in "iuf"]
     if odd:
         raise NotImplementedError(f"categories of dtype {odd[0]} are no numbers")
@@ -139,7 +139,7 @@ def _look_up(do: Arithmetic, categories: list[Array], places: Array, x: Any) -> 
 
 
 def _spread(do: Arithmetic, code: Any, widths: Any, first: int, dtype: Any) -> Any:
-    """Return one column for each number that a column may hold, `first` to `first + width - 1`."""
+    """One-hot encode the numbers `first` to `first + width - 1`."""
     owner = np.repeat(np.arange(len(widths)), widths)
     number = np.concatenate([np.arange(first, first + width) for width in widths])
     hot = relax.op.equal(do.select(code, list(owner)), to_row(number, "int64"))
@@ -150,7 +150,7 @@ def _spread(do: Arithmetic, code: Any, widths: Any, first: int, dtype: Any) -> A
 
 
 def put_into_bins(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`KBinsDiscretizer`: the number of inner edges that are not above a value."""
+    """`KBinsDiscretizer`: counts the inner edges that are <= a value."""
     x = do.as_floats(x) if step.dtype is None else do.cast(x, step.dtype)
     inner = [np.asarray(edges)[1:-1] for edges in step.bin_edges_]
     wide = np.result_type(dtype_of(x), *inner)

@@ -1,4 +1,4 @@
-"""Transformers that compute: scalers, normalizers, polynomials.
+"""Transformers based on arithmetic: scalers, normalizers, polynomials.
 
 takes: fitted transformer, features as an expression; gives: what its `transform` gives.
 
@@ -49,7 +49,7 @@ def scale_robust(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def normalize(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`Normalizer`: norms that are nearly zero count as one."""
+    """`Normalizer`: norms near zero count as one."""
     x = do.as_floats(x)
     own = dtype_of(x)
     if step.norm == "l2":
@@ -64,7 +64,7 @@ def normalize(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def binarize(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`Binarizer`: compares in the dtype that NumPy gives rows and threshold."""
+    """`Binarizer`: compares in NumPy's common dtype of rows and threshold."""
     wide = np.result_type(dtype_of(x), step.threshold)
     if wide.kind != "f":
         wide = np.dtype("float64")
@@ -73,7 +73,7 @@ def binarize(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def raise_to_powers(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`PolynomialFeatures`: a product begins with its last factor."""
+    """`PolynomialFeatures`: a product is multiplied from its last factor on."""
     x = do.as_floats(x)
     own, powers = dtype_of(x), step.powers_
     factors = [np.repeat(np.arange(len(row)), row)[::-1] for row in powers]

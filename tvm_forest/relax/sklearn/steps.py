@@ -1,4 +1,4 @@
-"""The steps of a pipeline: which there are, what may follow which, and errors that name them.
+"""The supported steps of a pipeline, their order, and errors that name them.
 
 takes: fitted transformer, features; gives: features.
 """
@@ -18,7 +18,7 @@ from .arithmetic import Arithmetic, dtype_of, width_of
 
 
 class Features(NamedTuple):
-    """Features on their way through a pipeline.
+    """The features at one step of a pipeline.
 
     Attributes:
         rows: expression (n, F).
@@ -46,18 +46,18 @@ TRANSFORMERS: dict[str, Callable[[Arithmetic, Any, Any], Any]] = {
     "SimpleImputer": encoders.impute,
     "StandardScaler": scalers.scale_standard,
 }
-"""What computes features anew, by the name of its class in scikit-learn."""
+"""Functions for transformers that compute new features, by scikit-learn's class name."""
 NEW_ARRAYS = ("KBinsDiscretizer", "OneHotEncoder", "OrdinalEncoder", "PolynomialFeatures")
-"""Transformers that give rows one after the other, whatever they are given."""
+"""Transformers whose output is always C-ordered."""
 SAME_SUMS = {"l1": 7, "l2": 2, "max": 2**31}
-"""Up to how many columns a norm is the same in any order of memory."""
+"""Largest number of columns for which a norm does not depend on the memory order."""
 PASSED_ON = -1
 INEXACT = ("PCA", "TruncatedSVD", "IncrementalPCA", "FactorAnalysis", "FastICA")
-"""Transformers that multiply matrices."""
+"""Transformers that multiply matrices, and so are not exact."""
 
 
 def transform(do: Arithmetic, name: str, step: Any, features: Features) -> Features:
-    """Return what a fitted transformer makes of features.
+    """Return the output of a fitted transformer for features.
 
     Args:
         do: emits expressions.
@@ -100,7 +100,7 @@ def transform(do: Arithmetic, name: str, step: Any, features: Features) -> Featu
 
 @contextmanager
 def name_step(name: str, step: Any) -> Iterator[None]:
-    """Name a step in the errors that are raised inside."""
+    """Prefix errors raised inside with the name of a step."""
     what = f"from_sklearn: step '{name}' ({type(step).__name__})"
     try:
         yield
@@ -128,7 +128,7 @@ def _is_sparse(step: Any) -> bool:
 
 
 def find_width(step: Any) -> int | None:
-    """Return the number of features that a step was fitted to.
+    """Return the number of features on which a step was fitted.
 
     `PASSED_ON` for a step that takes any and passes them on, None for one that does not tell.
     """
@@ -194,4 +194,4 @@ PARTS: dict[str, Callable[[Arithmetic, str, Any, Features], Features]] = {
     "FeatureUnion": _unite,
     "Pipeline": _follow_pipeline,
 }
-"""What passes features on to transformers, by the name of its class in scikit-learn."""
+"""Functions for steps that delegate to other transformers, by class name."""

@@ -1,11 +1,11 @@
-"""What machines can do, and what the operations of a prediction take on them.
+"""Data about machines: their features, and the durations of a prediction's operations.
 
-takes: Target; gives: the Machine that is nearest.
+takes: Target; gives: the most similar Machine.
 
-A file of this folder holds one machine: the CPUs that LLVM calls by its names, what they can do,
-the sizes of their caches, and nanoseconds of every operation that `search.cost` counts. Files are
-made by `tvm-forest calibrate` (or `benchmarks/machines.py` for those that are shipped); a file of
-the user's own, see `own_file`, is preferred on the machine where it was made.
+A file of this folder describes one machine: the CPUs it stands for, by LLVM's names, their
+features, the sizes of their caches, and the nanoseconds of every operation that `search.cost`
+counts. `tvm-forest calibrate` writes such files (or `benchmarks/machines.py` those that are
+shipped); a user's own file, see `own_file`, has priority on the machine where it was made.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from ...target import Target, cpu_name
 from ...values import dataclass, replace
 
 VARIABLE = "TVM_FOREST_MACHINE"
-"""Environment variable: the file of the user's own machine; "off" to use none."""
+"""Environment variable: path of the user's own machine file; "off" for none."""
 
 FORMAT = 1
 _MISREAD = (RecursionError, TypeError, ValueError)
 
 TELLING = ("avx512vbmi", "avx512bw", "avx512f", "avx2", "avx", "ssse3", "neon")
-"""Abilities by which machines differ most, the most telling one first."""
+"""CPU features by which machines differ most, the most significant one first."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A CPU.
+    """The description of a CPU.
 
     Attributes:
-        name: what it calls itself.
+        name: the name that the CPU reports.
         vendor: its maker, see `Target.vendor`.
-        cpus: LLVM's names of CPUs of its kind, such as "znver4".
-        abilities: those of `TELLING` that it has.
-        cache_bytes: sizes of the caches that a core reads through, the nearest first.
-        nanoseconds: what operations take, by name.
+        cpus: LLVM's names of CPUs of this kind, such as "znver4".
+        abilities: those features of `TELLING` that it has.
+        cache_bytes: sizes of a core's data caches, nearest first.
+        nanoseconds: durations of operations, by name.
         origin: when and how these were measured.
     """
 
@@ -71,7 +71,7 @@ class Machine:
 
     @cached_property
     def text(self) -> str:
-        """What `to_json` returns, for digests."""
+        """The cached result of `to_json`, for digests."""
         return self.to_json()
 
     @classmethod
@@ -105,7 +105,7 @@ class Machine:
 
 
 def own_file() -> Path | None:
-    """Return the file of the user's own machine, whether it is there or not; None if turned off."""
+    """Return the path of the user's own machine file, existing or not; None if turned off."""
     said = os.environ.get(VARIABLE)
     if said is not None:
         return None if said in ("", "off") else Path(said)
@@ -115,19 +115,19 @@ def own_file() -> Path | None:
 
 @functools.cache
 def shipped_machines() -> tuple[Machine, ...]:
-    """Return the machines of this folder."""
+    """Return the machines shipped in this folder."""
     files = sorted(Path(__file__).parent.glob("*.json"))
     return tuple(Machine.from_json(x.read_text(encoding="utf-8"), x.name) for x in files)
 
 
 @functools.lru_cache(maxsize=8)
 def _own_machine(file: Path, changed: int) -> Machine:
-    """Read a file; `changed` is when it was, so that a new one is read anew."""
+    """Read a machine file; `changed`, its modification time, makes the cache reread a new one."""
     return Machine.from_json(file.read_text(encoding="utf-8"), str(file))
 
 
 def own_machine() -> Machine | None:
-    """Return the user's own machine; None if there is none, or if it is another CPU's.
+    """Return the user's own machine; None if there is none, or it describes another CPU.
 
     Raises:
         InputError: its file is damaged.
@@ -143,7 +143,7 @@ def own_machine() -> Machine | None:
 
 
 def machine_of(target: Target) -> Machine:
-    """Return the machine whose times serve for a target: the user's own, or the nearest shipped.
+    """Return the machine whose durations are used for a target: the user's own, or the nearest.
 
     Raises:
         InputError: the file of the user's own machine is damaged.
@@ -157,10 +157,10 @@ def machine_of(target: Target) -> Machine:
 
 
 def nearest(machines: tuple[Machine, ...], target: Target) -> Machine:
-    """Return the machine that is most like a target: of its name, else of its abilities and maker.
+    """Return the machine most similar to a target: by its name, else by its features and maker.
 
-    If another maker's is the most like, or one that can do less or more, its times and caches
-    are drawn halfway to those that are usual: what sets it apart from all others may be its own.
+    If the most similar one is another maker's, or has other features, its durations and caches are
+    moved halfway to the medians, since its peculiarities may be its own.
     """
     named = dict(target.options).get("mcpu")
     likeness = {i: _likeness(machine, target, named) for i, machine in enumerate(machines)}
@@ -175,7 +175,7 @@ def _likeness(machine: Machine, target: Target, named: Any) -> tuple[bool, ...]:
 
 
 def _temper(machine: Machine, machines: tuple[Machine, ...]) -> Machine:
-    """Return a machine whose times and caches are halfway, by factors, to the medians of all."""
+    """Return a machine with durations and caches halfway, by factors, to the medians of all."""
 
     def halfway(x: float, others: Iterable[float]) -> float:
         known = sorted(others)

@@ -1,9 +1,9 @@
-"""Searching for the fastest schedule of a model, by measuring in a process of its own.
+"""Searches for the fastest schedule of a model, measuring in a child process.
 
-takes: Forest, Target, sizes of batches, rows; gives: `Tuned`: schedules, and all records.
+takes: Forest, Target, batch sizes, rows; gives: `Tuned`: schedules, and all records.
 
-A strategy says which schedules to try, `child` runs what may crash, and `measure` and `gpu` say
-what to do with each schedule; this module puts them together. The parent never imports TVM.
+A strategy chooses the schedules to try, `child` runs code that may crash, and `measure` and `gpu`
+build, check and time each schedule; this module combines them. The parent never imports TVM.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from .child import Child, Failure
 from .progress import ProgressBar
 
 LEAST_POOL_ROWS, POOL_BATCHES, MAX_POOL_BYTES = 2048, 4, 1 << 25
-"""Distinct rows that are predicted: so many, and so many batches, as far as the bytes go."""
+"""Least number of distinct rows to predict, and of batches, and the most bytes they may take."""
 
 CHECK_ROWS = 97
-"""Rows that are compared: no multiple of a block."""
+"""Number of rows whose predictions are checked: no multiple of a block."""
 
 Ask = Callable[..., Any]
-"""Takes schedule, batch and seconds of the best, and a time limit as the keyword `seconds`; gives
+"""Takes a schedule, a batch size, the best seconds, and the time limit `seconds`; returns
 CallTimes or a Failure."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search has found.
+    """The result of a search.
 
     Attributes:
         schedules: the fastest by the smallest batch that each serves, for `build(schedule=...)`;
-            the default where none has a time.
-        records: everything that was measured or refused, also by earlier searches of the file.
+            the default schedule for sizes without a time.
+        records: everything measured or refused, also in earlier searches with the same file.
         defaults: the default schedule of each size of batch.
-        finished: whether the strategy came to its end; otherwise time was up, or Ctrl-C came.
+        finished: whether the strategy finished, rather than run out of time or get Ctrl-C.
     """
 
     schedules: dict[int, Schedule]
@@ -79,17 +79,17 @@ class Tuned:
 
 @dataclass
 class Trials:
-    """The `measure` of a strategy: one size of batch, a journal, and an end.
+    """The `measure` function of a strategy, for one batch size, with a journal and limits.
 
     Attributes:
-        journal: what is known, and where new records go.
-        batch: rows of a call.
-        ask: measures in a child.
-        end: when time is up, on the clock.
-        left: trials that are left; infinity for any number.
-        limit_s: seconds for one candidate.
-        clock: seconds from any moment on.
-        show: is told of every new record.
+        journal: known records, to which new ones are added.
+        batch: number of rows in a call.
+        ask: measures a schedule in the child.
+        end: clock time when the search must stop.
+        left: remaining trials; infinity for any number.
+        limit_s: most seconds for one candidate.
+        clock: returns seconds since any moment.
+        show: called with every new record.
     """
 
     journal: Journal
@@ -102,7 +102,7 @@ class Trials:
     show: Callable[[TrialRecord], None] = lambda record: None
 
     def __call__(self, schedule: Schedule) -> float:
-        """Return seconds of a schedule, from the journal if it is there.
+        """Return the seconds of a call, from the journal if it has them.
 
         Raises:
             StopSearch: trials or time are used up.
@@ -185,7 +185,7 @@ def tune(
 def _make_spaces(
     forest: Forest, target: Target, batches: Sequence[int], n_jobs: int | None, exact: bool
 ) -> Mapping[int, Space | GpuSpace]:
-    """Return what may be chosen for each size of batch; arguments as those of `tune`."""
+    """Return the search space for each batch size; arguments as those of `tune`."""
     if target.on_gpu:
         return {batch: GpuSpace.of(forest, target, batch, exact) for batch in batches}
     return heuristic.find_spaces(forest, target, batches, n_jobs)
@@ -194,10 +194,10 @@ def _make_spaces(
 def make_setup(
     forest: Forest, target: Target, largest: int, rows: Any, seed: int, n_jobs: int | None
 ) -> tuple[measure.TrialSetup, str]:
-    """Return what all candidates share, and a name of the rows.
+    """Return the setup that all candidates share, and a name of the rows.
 
     Raises:
-        InputError: rows of the wrong kind, or none.
+        InputError: rows of the wrong kind, or no rows.
     """
     if forest.encoder is not None and rows is not None:
         rows = to_rows(rows, forest)
@@ -217,7 +217,7 @@ def make_setup(
 
 
 def _draw(forest: Forest, rows: Any, size: int, seed: int) -> Array:
-    """Draw some of a user's rows, each once before any comes a second time."""
+    """Draw rows from a user's rows; each is used once before any is repeated."""
     known = to_rows(rows, forest)
     if not len(known):
         raise InputError("tune: argument 'rows': no rows; give some like those to be predicted")

@@ -1,6 +1,6 @@
-"""The sizes of the caches of the CPU at hand.
+"""Determines the sizes of this CPU's caches.
 
-takes: what the system tells, and times of loads; gives: bytes, the nearest cache first.
+takes: the system's report, and durations of loads; gives: bytes, nearest cache first.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ..workload import LINE_BYTES
 FOLDER = "/sys/devices/system/cpu/cpu0/cache"
 
 ROUNDS = 3
-"""How often each size is timed."""
+"""Number of times that each size is measured."""
 
 
 def measure_caches() -> tuple[int, ...]:
-    """Return the sizes of the caches of data, the nearest first.
+    """Return the sizes of the data caches, nearest first.
 
-    The last one may be shared with other machines of the same host, so it is as large as what its
-    lines are found in, in random order, nearly as fast as in twice the second one.
+    The last one may be shared with other virtual machines, so its size is measured: the largest
+    size in which random loads are nearly as fast as in twice the second cache.
     """
     *near, last = read_caches() or (0,)
     if len(near) < 2 or last < 4 * near[-1]:
@@ -37,7 +37,7 @@ def measure_caches() -> tuple[int, ...]:
 
 
 def time_lines(size: int) -> float:
-    """Return the nanoseconds of a load from lines of so many bytes, in random order."""
+    """Return the nanoseconds of a random load from an array of so many bytes."""
     memory = np.ones((size // LINE_BYTES, LINE_BYTES // 4), np.float32).ravel()
     places = np.random.default_rng(0).permutation(size // LINE_BYTES) * (LINE_BYTES // 4)
     begin = time.thread_time()

@@ -1,10 +1,10 @@
-"""What the operations of a prediction take on the CPU at hand.
+"""Measures the durations of a prediction's operations on this CPU.
 
 takes: nothing but the machine; gives: its Machine, in about a minute.
 
-Small forests are drawn whose trees are alike, so how often each operation is done is known exactly.
-Points of the space are built for them and timed; the times of the operations are those that explain
-the times of the calls best, and are not far from what `guesses` expects.
+Small forests with equal trees are generated, so how often each operation is done is known exactly.
+Points of the space are built for them and timed; the durations are those that best explain the
+times of the calls, and are close to those of `guesses`.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from .calls import SMALL, Cell, group_cells, list_cells, walk_point
 from .drawn_forests import draw_forest
 
 TURNS, TURN_SECONDS, TICKS = 5, 0.003, 5
-"""How often calls are timed, and how long, at least; calls of a reading of the clock."""
+"""Number of turns of timing, their least seconds, and calls per reading of the clock."""
 
 MOST_BATCHES, ROW_BYTES, WIDE_ROW_BYTES = 64, 64 << 20, 4096
-"""Distinct batches of rows, bytes of all of them, at most, and bytes from which a row is wide."""
+"""Most distinct batches of rows, most bytes of all, and bytes from which a row counts as wide."""
 
 BELIEF = 0.15
-"""How much an error of what is expected of an operation counts beside one of a call."""
+"""Weight of an error relative to an operation's guess, compared with an error of a call."""
 
 LEAST_SHARE = 0.15
-"""What an operation takes at least, as a share of what is expected: several explain the same calls,
-and none of them is for nothing."""
+"""Least duration of an operation, as a share of its guess: several may explain the same calls,
+but none is free."""
 
 TRUSTED = 0.2
-"""Up to what error, in logarithms, squares count: farther off, something disturbed the call."""
+"""Errors, in logarithms, up to which calls count fully; larger ones are disturbances."""
 
 ROUNDS, DESCENTS, SETTLED = 8, 1000, 1e-4
-"""How often errors are weighed anew, and times of operations improved each time, at most: until
+"""Most reweightings, most descent steps for each, and the relative change at which steps stop.
 they change no more."""
 
 
 class Clock:
-    """A call whose times show how fast the CPU is at a moment: other processes slow it down.
+    """A reference call, whose times show the CPU's current speed: other processes slow it down.
 
     Attributes:
-        readings: nanoseconds of a row of each.
+        readings: nanoseconds per row at each reading.
     """
 
     def __init__(self, target: Target) -> None:
@@ -65,24 +65,24 @@ class Clock:
         self._timed = _prepare([Cell(SMALL, point)], forest, target)[0]
 
     def read(self) -> float:
-        """Return the nanoseconds of a row now."""
+        """Return the current nanoseconds per row."""
         self.readings.append(self._timed.take(TICKS))
         return self.readings[-1]
 
 
 @dataclass
 class _Timed:
-    """A cell that is built, and its batches, which take turns."""
+    """A built cell with its batches, which are used in turn."""
 
     cell: Cell
     predict: Callable[..., Array]
     batches: Iterator[Array]
 
     def take(self, calls: int) -> float:
-        """Return the nanoseconds of a row on one thread, of processor time.
+        """Return the nanoseconds per row on one thread, in processor time.
 
-        Some are not timed, of short ones: they fetch the model into the caches, single rows a part
-        of it each.
+        Short calls are preceded by some untimed ones, which bring the model into the caches; single
+        rows reach only a part of it each.
         """
         if calls > 1:
             for batch in itertools.islice(self.batches, max(1, MOST_BATCHES // self.cell.batch)):
@@ -94,7 +94,7 @@ class _Timed:
 
 
 def _prepare(cells: list[Cell], forest: Forest, target: Target) -> list[_Timed]:
-    """Build the cells of a group."""
+    """Build the predictors of a group of cells."""
     from ...predictor.building import build
 
     work = Workload.of(forest, target)
@@ -108,10 +108,10 @@ def _prepare(cells: list[Cell], forest: Forest, target: Target) -> list[_Timed]:
 
 
 def time_cells(cells: list[Cell], forest: Forest, target: Target, clock: Clock) -> list[float]:
-    """Return what a row takes for each cell of a group, in readings of the clock: medians of turns.
+    """Return the time per row of each cell of a group, in clock readings: medians over turns.
 
-    The cells take turns, so that what disturbs the machine for a moment does not meet all turns of
-    one cell. A call before each turn fetches its model into the caches.
+    The cells take turns, so that a short disturbance does not affect all turns of one cell. A call
+    before each turn brings the model into the caches.
     """
     group = _prepare(cells, forest, target)
     calls = [max(1, int(1e9 * TURN_SECONDS / (x.take(1) * x.cell.batch))) for x in group]
@@ -123,7 +123,7 @@ def time_cells(cells: list[Cell], forest: Forest, target: Target, clock: Clock) 
 
 
 def _cut_batches(batch: int, forest: Forest) -> list[Array]:
-    """Return distinct batches of rows; wide rows are so many that each comes from memory."""
+    """Return distinct batches of rows; wide rows are so many that each is read from memory."""
     numbers = _draw_numbers()
     count = len(numbers) // (batch * forest.n_features)
     if forest.n_features * 4 < WIDE_ROW_BYTES:
@@ -138,11 +138,11 @@ def _draw_numbers() -> Array:
 
 
 def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, all: None) -> Machine:
-    """Return what operations take on the CPU at hand.
+    """Measure the durations of operations on this CPU.
 
     Args:
         target: the CPU that code is made for.
-        show: is told how many calls of how many are timed.
+        show: called with the number of timed calls, and the total.
 
     Raises:
         BuildError: TVM cannot compile.
@@ -171,16 +171,16 @@ def calibrate(target: Target, show: Callable[[int, int], None] = lambda done, al
 
 
 def solve(counts: Array, times: Array, expected: Array) -> Array:
-    """Return float64 (O,), times of operations that explain calls best, none of them near zero.
+    """Return float64 (O,), durations that best explain the calls, none of them near zero.
 
-    Errors count in proportion to what a call takes and to what it should take: being off by a
-    factor is as bad whichever of the two is longer.
+    Errors are relative to both the measured and the predicted time: being off by a factor is as bad
+    in either direction.
 
     Args:
-        counts: float64 (C, O), how often each operation is done in each call.
-        times: float64 (C,), what the calls take.
-        expected: float64 (O,), what operations take, about; errors count in proportion to these,
-            and `BELIEF` times as much.
+        counts: float64 (C, O), how often each call does each operation.
+        times: float64 (C,), durations of the calls.
+        expected: float64 (O,), approximate durations of operations; errors relative to these count
+            `BELIEF` times as much.
     """
     found, scale = expected, times
     for _ in range(ROUNDS):
@@ -192,7 +192,7 @@ def solve(counts: Array, times: Array, expected: Array) -> Array:
 
 
 def _descend(counts: Array, times: Array, expected: Array, start: Array) -> Array:
-    """Return the times of the least squares, one operation after the other, again and again."""
+    """Return the least-squares durations by coordinate descent."""
     squares = counts.T @ counts + np.diag((BELIEF / expected) ** 2)
     slope = counts.T @ times + BELIEF**2 / expected
     found = start.copy()

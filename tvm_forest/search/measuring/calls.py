@@ -1,4 +1,4 @@
-"""The calls that calibration times: which forests, how they are evaluated, how many rows.
+"""Lists the calls that calibration times: forests, points and batch sizes.
 
 takes: Target; gives: Cells.
 """
@@ -27,7 +27,7 @@ from ..space import Point
 from .drawn_forests import Shape
 
 ROWS = 256
-"""Rows of a call, at least, unless it is for one row."""
+"""Least number of rows in a call, except calls of one row."""
 
 SHALLOW, SMALL = Shape(64, 4, 8, cuts=12), Shape(48, 8, 8, cuts=100)
 SMALL_WIDE = SMALL._replace(features=64, cuts=15)
@@ -43,11 +43,11 @@ DEEP = Shape(32, 9, cuts=60)
 LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
 
 BLOCK, LEAST_LANES, TALL_BLOCK = 64, 16, 2048
-"""Rows of a block of walks, of the smallest one whose rows are lanes of vectors, and of one that
+"""Rows of a block of walks, of the smallest block walked in vector lanes, and of one that
 the first cache does not hold."""
 
 WAYS = ("trees", "rows")
-"""What walks together."""
+"""What is interleaved: trees or rows."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Cell:
     """A call to be timed.
 
     Attributes:
-        shape: the forest.
-        point: how it is evaluated.
-        batch: rows of a call.
+        shape: shape of the forest.
+        point: the point of the space.
+        batch: number of rows in a call.
     """
 
     shape: Shape
@@ -66,7 +66,7 @@ class Cell:
 
 
 def list_cells(target: Target) -> Iterator[Cell]:
-    """Yield what is timed: every way of walking, then what makes it faster or slower."""
+    """Yield the cells: every way of walking, then conditions that make it faster or slower."""
     yield from _list_walks(target)
     yield from _list_far_walks()
     yield from _list_rows_and_leaves()
@@ -76,7 +76,7 @@ def list_cells(target: Target) -> Iterator[Cell]:
 
 
 def _list_walks(target: Target) -> Iterator[Cell]:
-    """Walks hop by hop through trees of the first cache."""
+    """Yield walks hop by hop, through trees in the first cache."""
     untiled = [(PADDED, 1), (ANY_FOREST, 1), (WORD_NODES, 1), (CODED, 1)]
     tiled = [(name, size) for name in (PADDED, ANY_FOREST) for size in (4, 8)]
     ways = [("trees", x) for x in (2, 4, 8, 10, 16)] + [("rows", x) for x in (4, 8, 16)]
@@ -96,7 +96,7 @@ def _list_walks(target: Target) -> Iterator[Cell]:
 
 
 def _list_far_walks() -> Iterator[Cell]:
-    """Walks whose nodes lie in farther caches."""
+    """Yield walks whose nodes are in farther caches."""
     for layout, tile in ((WORD_NODES, 1), (CODED, 1), (ANY_FOREST, 8)):
         point = walk_point(layout, tile, "rows", 8)
         yield from (Cell(SHALLOW, point._replace(block=block)) for block in (16, ROWS))
@@ -119,7 +119,7 @@ def _list_far_walks() -> Iterator[Cell]:
 
 
 def _list_rows_and_leaves() -> Iterator[Cell]:
-    """Walks with wide rows, rows of other kinds, leaves with vectors, and one row."""
+    """Yield walks with wide rows, other dtypes, leaf vectors, and single rows."""
     for shape in (WIDE_FINE, FINE, DOUBLE):
         yield from _spread(shape, (walk_point(CODED, 1, x, 8) for x in WAYS))
     words = [walk_point(WORD_NODES, 1, "rows", x) for x in (8, "gather")]
@@ -135,7 +135,7 @@ def _list_rows_and_leaves() -> Iterator[Cell]:
 
 
 def _list_planes() -> Iterator[Cell]:
-    """Bit planes."""
+    """Yield bit planes."""
     blocks = sorted(LANE_COUNTS["bits"])
     points = [_vector_point(BIT_PLANES, x, "bits") for x in blocks]
     batch = 2 * blocks[-1]
@@ -148,7 +148,7 @@ def _list_planes() -> Iterator[Cell]:
 
 
 def _list_permutes() -> Iterator[Cell]:
-    """Permutes and octets."""
+    """Yield permutes and octets."""
     octets, more = Point(1, OCTETS, 0, "trees", "octets"), NARROW._replace(features=64)
     for shape in (SHALLOW, NARROW, SMALL, SECOND, THIRD, more):
         yield from (Cell(shape, octets, x) for x in (1, ROWS))
@@ -160,7 +160,7 @@ def _list_permutes() -> Iterator[Cell]:
 
 
 def _spread(shape: Shape, points: Iterable[Point]) -> Iterator[Cell]:
-    """Yield cells whose batches differ: one predictor serves them."""
+    """Yield cells with different batch sizes, so that one predictor serves them."""
     return (Cell(shape, point, ROWS + BLOCK * i) for i, point in enumerate(points))
 
 
@@ -174,7 +174,7 @@ def _vector_point(layout: str, block: int, walks: str) -> Point:
 
 
 def group_cells(cells: list[Cell]) -> list[list[Cell]]:
-    """Group cells of one forest that differ in their batches: one predictor serves them all."""
+    """Group the cells of one forest with different batch sizes: one predictor serves a group."""
     groups = dict[Shape, list[dict[int, Cell]]]()
     for cell in cells:
         of_shape = groups.setdefault(cell.shape, [])

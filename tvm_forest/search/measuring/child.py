@@ -1,14 +1,14 @@
-"""A process that works for this one, and may crash, hang or outgrow its memory without harm to it.
+"""A child process, which may crash, hang or run out of memory without harming this process.
 
-takes: functions with arguments; gives: what they return, or why they did not.
+takes: functions with arguments; gives: their results, or a Failure.
 
-The child is a fresh interpreter, so scripts need no `if __name__ == "__main__"`. Functions travel
-by name and arguments by pickle, through pipes. One child answers many calls; after a crash, or when
-time or memory is up, the next call starts another one, and prepares it anew.
+The child is a fresh interpreter, so scripts need no `if __name__ == "__main__"`. Functions are
+passed by name and arguments by pickle, through pipes. One child answers many calls; after a crash,
+or when time or memory runs out, the next call starts and prepares another child.
 
-The time of a call is that of the clock, less what its threads wait for cores that others have: so a
-busy machine ends no call that an idle one lets finish, and an endless loop is ended as well as a
-wait for what never comes.
+The duration of a call is wall time minus the time its threads wait for busy cores: so a busy
+machine ends no call that would finish on an idle one, and endless loops and waits are ended all the
+same.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ...errors import BuildError, ForestError
 
 START = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
 PREPARE_SECONDS = 300.0
-"""Time in which a child must have prepared itself."""
+"""Most seconds that the preparation of a child may take."""
 
 LOOK_SECONDS = 0.05
-"""Time between two looks at a child."""
+"""Seconds between two checks of a child."""
 
 STATUSES = {
     0xC0000005: "access violation",
@@ -48,18 +48,18 @@ STATUSES = {
     0xC0000374: "heap corruption",
     0xC0000409: "abort",
 }
-"""What Windows has in place of signals that end a process."""
+"""Windows exit codes that correspond to signals."""
 
 ORPHAN_SECONDS = 600.0
-"""Time, beside ten times its limit, after which a call ends by itself: its parent is gone."""
+"""Seconds, besides ten times its limit, after which a call ends by itself: its parent is gone."""
 
 
 class Failure(NamedTuple):
-    """Why a call has no result.
+    """The reason why a call has no result.
 
     Attributes:
-        reason: in words.
-        timed_out: whether its time was up.
+        reason: the reason in words.
+        timed_out: whether it ran out of time.
     """
 
     reason: str
@@ -67,18 +67,20 @@ class Failure(NamedTuple):
 
 
 class Child:
-    """The process; it starts at once, after its end with the next call, and ends with `close`.
+    """A child process.
 
-    A question is a function, its arguments and a time limit, pickled; the answer is the result,
-    pickled, or a `Failure`.
+    It starts at once, restarts with the next call if it ended, and ends by `close`.
+
+    A request is a pickled function, its arguments and a time limit; the answer is the pickled
+    result or a `Failure`.
     """
 
     def __init__(self, *modules: str, megabytes: float = math.inf) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            modules: that it imports while nothing is asked of it yet.
-            megabytes: of memory that end it.
+            modules: modules that it imports while it waits for the first call.
+            megabytes: memory at which it is ended.
         """
         self._modules, self._megabytes = modules, megabytes
         self._prepare: tuple[Callable[..., Any], tuple[Any, ...]] = os.getpid, ()
@@ -93,16 +95,16 @@ class Child:
         self.close()
 
     def prepare(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Say what the process, and any that takes its place, does before its next call."""
+        """Set the function that the process, and any replacement, runs before its next call."""
         self._prepare, self._is_ready = (function, arguments), False
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
-        """Return the result of a function of a module, or a `Failure`.
+        """Run a function in the child; return its result, or a `Failure`.
 
         Args:
             function: the child imports it by its name.
-            arguments: what pickle can carry.
-            seconds: after which the child is ended, see above; to start it does not count.
+            arguments: picklable values.
+            seconds: time limit, see the module; starting the child does not count.
 
         Raises:
             BuildError: a child cannot be prepared.
@@ -154,7 +156,7 @@ class Child:
         ended: list[Failure] = []
 
         def guard() -> None:
-            """End the process when its time is up, or when it has outgrown its memory."""
+            """End the process when it exceeds its time or memory."""
             taken = TimeTaken(process.pid)
             while not answered.wait(min(LOOK_SECONDS, seconds)):
                 if taken.measure() >= seconds:
@@ -194,12 +196,12 @@ class Child:
 
 
 class Looked(NamedTuple):
-    """Memory and time of a process and of those that it started, from Linux.
+    """Memory and processor time of a process and its descendants, as reported by Linux.
 
     Attributes:
-        waits: seconds that each thread, by process and number, has waited for cores.
-        worked: seconds of all cores, those of threads and processes that have ended too.
-        sleeps: whether no thread runs, or would run if a core were free.
+        waits: seconds that each thread, by process and thread id, has waited for cores.
+        worked: seconds on all cores, including ended threads and processes.
+        sleeps: whether no thread is running or ready to run.
     """
 
     waits: dict[tuple[int, str], float]
@@ -208,16 +210,16 @@ class Looked(NamedTuple):
 
 
 class TimeTaken:
-    """How long a process has worked or slept since this was made.
+    """Measures how long a process has worked or slept since this object was made.
 
-    That is the time of the clock, less what its threads have waited for cores that others have. The
-    thread that waited longest counts; processes that it starts come one after the other. Waits of
-    threads that end between two looks are not seen, of which there are few where others take all
-    cores, this process's too; so it is no more than the time of cores, and the looks at a sleeper.
+    That is wall time minus the time its threads waited for busy cores. The thread that waited
+    longest counts; child processes are assumed to run one after the other. Waits of threads that
+    end between two checks are missed, so the result is at most the time on cores plus the time
+    asleep.
     """
 
     def __init__(self, process: int) -> None:
-        """Begin now."""
+        """Begin to measure."""
         self._process, self._begin = process, time.monotonic()
         self._first = look_at(process)
         self._known = dict(self._first.waits) if self._first else {}
@@ -241,7 +243,7 @@ class TimeTaken:
 
 
 def look_at(process: int) -> Looked | None:
-    """Return Linux's figures of a process now; None on other systems."""
+    """Return Linux's current figures of a process; None on other systems."""
     try:
         times = _read_stat(Path(f"/proc/{process}"))[11:15]
         threads = list(Path(f"/proc/{process}/task").iterdir())
@@ -269,7 +271,7 @@ def _read_stat(place: Path) -> list[str]:
 
 
 def read_megabytes(process: int) -> float:
-    """Return the memory that a process holds, on Linux; elsewhere 0."""
+    """Return the memory of a process on Linux; elsewhere 0."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -278,9 +280,10 @@ def read_megabytes(process: int) -> float:
 
 
 def serve(*modules: str) -> None:
-    """Import modules, and answer calls until the pipe is closed; this is what the child runs.
+    """Import modules, and answer calls until the pipe is closed; the child's main function.
 
-    Errors of the package are answers; any other ends the child, and its last words are the reason.
+    Our own errors are sent as answers; any other ends the child, with its last output as the
+    reason.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     answers = os.fdopen(os.dup(1), "wb")

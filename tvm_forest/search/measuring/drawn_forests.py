@@ -1,4 +1,4 @@
-"""Forests whose trees are alike, so how often each operation is done is known exactly.
+"""Generates forests with equal trees, so that operation counts are known exactly.
 
 takes: Shape; gives: Forest.
 """
@@ -12,18 +12,18 @@ import numpy as np
 from ...forest import LEAF, Array, Forest
 
 LEVELS_WITHOUT_LEAVES = 2
-"""First levels of a lopsided tree, which hold no leaves."""
+"""First levels of a lopsided tree, which contain no leaves."""
 
 
 class Shape(NamedTuple):
-    """A forest to be drawn: complete trees, or lopsided ones.
+    """The shape of a generated forest: complete or lopsided trees.
 
     Attributes:
-        trees, depth, features: how many trees, how deep, of how many columns.
-        cuts: distinct thresholds of a column, at most.
-        outputs: values of a leaf.
+        trees, depth, features: number of trees, their depth, and number of columns.
+        cuts: most distinct thresholds of a column.
+        outputs: number of values per leaf.
         lopsided: whether every left child is a leaf from the third level on.
-        dtype: of rows and thresholds.
+        dtype: dtype of rows and thresholds.
     """
 
     trees: int
@@ -36,10 +36,10 @@ class Shape(NamedTuple):
 
 
 def draw_forest(shape: Shape, seed: int = 0) -> Forest:
-    """Draw a forest of a shape; thresholds and rows are numbers from 0 to 1.
+    """Generate a forest of a shape; thresholds and rows are numbers from 0 to 1.
 
-    Tests cut what the tests above have left of a feature into halves, about, so rows spread over
-    all leaves, and loads over all nodes.
+    Each test roughly halves the feature's range left by the tests above it, so rows spread over all
+    leaves, and loads over all nodes.
     """
     rng = np.random.default_rng(seed)
     left = _draw_tree(shape)
@@ -66,7 +66,7 @@ def draw_forest(shape: Shape, seed: int = 0) -> Forest:
 
 
 def _draw_tree(shape: Shape) -> Array:
-    """Return the left child of each node of a tree, level by level; right ones are beside them."""
+    """Return each node's left child, level by level; right children follow them."""
     left, level = list[int](), [True]  # whether the nodes of a level have children
     for depth in range(shape.depth):
         child, below = len(left) + len(level), list[bool]()
@@ -78,7 +78,7 @@ def _draw_tree(shape: Shape) -> Array:
 
 
 def _draw_tests(shape: Shape, left: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the features and cuts of all nodes, tree by tree, given the left children of one."""
+    """Return the features and cuts of all nodes, tree by tree, from one tree's left children."""
     feature = np.full((shape.trees, len(left)), LEAF, np.int32)
     cut = np.zeros(feature.shape)
     low = np.zeros((shape.trees, 1, shape.features), np.int16)

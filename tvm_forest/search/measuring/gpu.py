@@ -1,6 +1,6 @@
-"""What a child does for a GPU, and for the threads of one that run on the CPU ("simt").
+"""The child's functions for a GPU, and for GPU code emulated on the CPU ("simt").
 
-takes: a schedule as text; gives: `CallTimes`, those of the GPU by its own events.
+takes: a schedule as text; gives: `CallTimes`, by the GPU's own events.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from . import measure
 from .child import Child, Failure
 
 OPEN_SECONDS = 60.0
-"""Time to open a GPU."""
+"""Most seconds to open a GPU."""
 
 COPY_BYTES = 1 << 26
-"""Of a copy that keeps a GPU busy, for some 50 to 500 us."""
+"""Bytes of a copy that keeps a GPU busy, for some 50 to 500 us."""
 
 MAX_QUEUED, MAX_TRIES = 256, 4
-"""Calls, and copies, that wait in a stream at once, which holds about a thousand; and how often
-they are tried with more copies ahead."""
+"""Most calls, and copies, queued in a stream at once, which holds about a thousand; and tries
+with more copies ahead."""
 
 
 def identify_in(child: Child, target: Target) -> str:
-    """Return what times depend on beside the target, see `identify_gpu`; "" for "simt".
+    """Return the GPU's identity, see `identify_gpu`, measured in the child; "" for "simt".
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
@@ -54,7 +54,7 @@ def identify_in(child: Child, target: Target) -> str:
 
 
 def open_gpu(target: Target) -> str:
-    """Return the `identity` of a GPU, once it is found and can be compiled for.
+    """Return the `identity` of a GPU, after checking that code can be compiled for it.
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
@@ -76,15 +76,15 @@ def identify_gpu(target: Target) -> str:
 def measure_candidate(schedule: str, batch: int, best: float) -> measure.CallTimes:
     """Build a schedule, compare it with the reference walk, and time it.
 
-    Margins must be equal to the bit, or as near as another order of additions leaves them. Rows lie
-    in the memory of the GPU already, and the time is what its events say. A call of the driver that
-    fails may spoil all later ones of the process, so it ends this one.
+    Margins must be bit-equal, or as close as another order of additions allows. Rows are in the
+    GPU's memory already, and its events measure the time. A failed driver call may corrupt all
+    later ones of the process, so it ends this process.
 
     Args: those of `measure.measure_candidate`.
 
     Raises:
-        ScheduleError, BuildError: it cannot be built, or its margins are wrong.
-        RuntimeError: it cannot be run.
+        ScheduleError, BuildError: the schedule cannot be built, or its margins are wrong.
+        RuntimeError: the code cannot be run.
     """
     try:
         calls = _make_calls(Schedule.from_json(schedule), batch)
@@ -113,14 +113,14 @@ def _make_calls(sch: Schedule, batch: int) -> measure.TimedCalls:
 
 
 class GpuTimer:
-    """Seconds that a GPU works for calls on its default stream.
+    """Measures the seconds that a GPU spends on calls on its default stream.
 
-    A short call is over before the host has handed in the next, and what its events say is the time
-    of the host. So copies keep the GPU busy until all calls are handed in.
+    A short call ends before the host has queued the next, and the events would measure the host. So
+    copies keep the GPU busy until all calls are queued.
     """
 
     def __init__(self, driver: Any, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Time a copy; `clock` is that of the host."""
+        """Time a copy first; `clock` is the host's clock."""
         self._driver, self._clock = driver, clock
         self._size = min(COPY_BYTES, driver.memory // 64)
         self._pieces = [driver.pool.take(self._size, 0) for _ in range(2)]
@@ -133,7 +133,7 @@ class GpuTimer:
         return sum(self._time(call, range(i, min(count, i + MAX_QUEUED))) for i in starts)
 
     def _time(self, call: Callable[[int], Any], numbers: range) -> float:
-        """Return the seconds of some calls, which the GPU's queue holds at once."""
+        """Return the seconds of some calls, few enough for the GPU's queue."""
         copies = 1
         for _ in range(MAX_TRIES):
             self._copies(copies)
@@ -160,12 +160,12 @@ class GpuTimer:
 
 
 _timer_of = functools.cache(GpuTimer)
-"""All candidates share the memory that it copies."""
+"""One timer per driver: all candidates share the memory that it copies."""
 
 
 @functools.cache
 def _bound_margins() -> Array:
-    """Return how far two orders of one sum can be apart: 2 (T + 1) u (|base| + sum of |leaf|)."""
+    """Return the largest difference of two orders of a sum: 2 (T + 1) u (|base| + sum |leaf|)."""
     setup = measure.current_setup()
     forest, rows = setup.forest, setup.checks
     leaves = np.abs(forest.predict_reference(rows, "per_tree").astype(np.float64))
@@ -178,10 +178,10 @@ def _bound_margins() -> Array:
 
 
 def check_near_margins(results: Array, margins: Array, bound: Array) -> None:
-    """Compare margins (R, C) with those of the reference, which may differ by `bound`.
+    """Compare margins (R, C) with those of the reference, within `bound`.
 
     Raises:
-        BuildError: they differ by more; names the row.
+        BuildError: they differ by more; the message names the row.
     """
     results = results.reshape(margins.shape)
     with np.errstate(invalid="ignore"):

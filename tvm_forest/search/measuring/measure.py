@@ -1,4 +1,4 @@
-"""What a child does with a candidate on a CPU: build it, compare it, time it.
+"""The child's functions for a CPU: build a candidate, check it, time it.
 
 takes: a schedule as text; gives: `CallTimes`.
 
@@ -22,42 +22,42 @@ from ...schedule_prims import Schedule
 from ...target import Target
 
 ROUND_SECONDS = 0.004
-"""Time of a round, at least one call."""
+"""Least seconds of a round, which has at least one call."""
 
 LEAST_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 5, 15, 0.3
-"""Rounds of a candidate, and the time after which there are no more than the least."""
+"""Least and most rounds of a candidate, and the seconds after which only the least are made."""
 
 HOPELESS_RATIO, FAR_RATIO = 1.5, 5.0
-"""How much slower than the best a candidate may be for more rounds to be measured: after the least
-number of rounds, and after two, which others on the machine may have disturbed."""
+"""Ratio to the best time above which no more rounds are measured: after the least
+number of rounds, and after two, which other processes may have disturbed."""
 
 LEAST_LEAD = 0.03
-"""A lead over the fastest that is no lead: measured again, it may be gone."""
+"""Relative lead over the fastest that may be noise, and is not counted."""
 
 NEAR_RATIO, MAX_PAIRS, LEAST_PAIRS = 1.25, 9, 3
-"""How much slower than the fastest a candidate may be that is timed in turns with it, and how many
-rounds of each there are: what disturbs the machine for half a second disturbs both."""
+"""Ratio to the fastest below which a candidate is timed in turns with it, and the most and least
+rounds of each: a disturbance of half a second affects both."""
 
 MAX_BATCHES = 256
-"""Distinct batches that calls take in turn."""
+"""Most distinct batches that calls use in turn."""
 
 COMPILER = "tvm_forest.predictor.building"
 """The module that a child imports before its first request."""
 
 MAX_BUILT = 8
-"""Schedules that stay built, for other sizes of batch."""
+"""Built schedules that are kept, for other batch sizes."""
 
 
 class TrialSetup(NamedTuple):
-    """What all candidates share.
+    """The setup that all candidates share.
 
     Attributes:
         forest: the model.
-        target: the machine.
+        target: the target.
         pool: (P, F) rows, from which batches are cut.
-        checks: (R, F) rows that are compared.
-        margins: (R, C) of the reference walk.
-        n_jobs: threads of a call.
+        checks: (R, F) rows whose predictions are checked.
+        margins: (R, C), margins of the reference walk.
+        n_jobs: number of threads of a call.
     """
 
     forest: Forest
@@ -69,7 +69,7 @@ class TrialSetup(NamedTuple):
 
 
 class CallTimes(NamedTuple):
-    """Seconds of a call: of the best round and the median round; and the number of rounds."""
+    """Seconds of a call, in the best and in the median round, and the number of rounds."""
 
     seconds: float
     median: float
@@ -77,14 +77,14 @@ class CallTimes(NamedTuple):
 
 
 class TimedCalls(NamedTuple):
-    """What is timed.
+    """Calls to be timed.
 
     Attributes:
-        call: takes a batch.
-        batches: what it is given, in turn.
-        clock: seconds from any moment on.
-        timer: given what does one call by its number, and how many, returns their seconds; None to
-            go by the clock.
+        call: function that takes a batch.
+        batches: its arguments, in turn.
+        clock: returns seconds since any moment.
+        timer: takes a function of the call's number, and the number of calls, and returns seconds;
+            None to use the clock.
     """
 
     call: Callable[[Any], Any]
@@ -113,20 +113,20 @@ _fastest: dict[int, tuple[TimedCalls, CallTimes]] = {}  # by batch, of what this
 
 
 def prepare(setup: TrialSetup) -> None:
-    """Remember what all candidates share."""
+    """Set the setup that all candidates share."""
     _setups[:] = [setup]
     _fastest.clear()
     _build.cache_clear()
 
 
 def current_setup() -> TrialSetup:
-    """Return what this process was prepared with."""
+    """Return the setup of this process."""
     return _setups[0]
 
 
 @functools.lru_cache(MAX_BUILT)
 def _build(schedule: str) -> Any:
-    """Build a schedule, or take the build of another size of batch."""
+    """Build a schedule; cached for other batch sizes."""
     from ...predictor.building import build
 
     setup = current_setup()
@@ -134,15 +134,15 @@ def _build(schedule: str) -> Any:
 
 
 def measure_candidate(schedule: str, batch: int, best: float) -> CallTimes:
-    """Build a schedule, compare it with the reference walk to the bit, and time it.
+    """Build a schedule, check that it is bit-equal to the reference walk, and time it.
 
     Args:
-        schedule: as JSON text.
-        batch: rows of a call.
+        schedule: schedule as JSON text.
+        batch: number of rows in a call.
         best: seconds of the best candidate so far; infinity if there is none.
 
     Raises:
-        ScheduleError, BuildError: it cannot be built, or its margins are wrong.
+        ScheduleError, BuildError: the schedule cannot be built, or its margins are wrong.
     """
     setup, loops = current_setup(), Schedule.from_json(schedule).loops()
     predictor = _build(schedule)
@@ -156,10 +156,10 @@ def measure_candidate(schedule: str, batch: int, best: float) -> CallTimes:
 def check_margins(
     setup: TrialSetup, margin: Callable[..., Array], batch: int, parallel: bool
 ) -> None:
-    """Compare margins to the bit, of all rows and of a batch, on one thread and on all.
+    """Check that margins are bit-equal, for all rows and for a batch, on one and on all threads.
 
     Raises:
-        BuildError: they differ; names the row.
+        BuildError: they differ; the message names the row.
     """
     for count in sorted({len(setup.checks), min(batch, len(setup.checks))}):
         for n_jobs in (1, -1) if parallel else (1,):
@@ -181,10 +181,10 @@ def cut_batches(pool: Array, batch: int) -> list[Array]:
 
 
 def time_beside_fastest(calls: TimedCalls, batch: int, best: float) -> CallTimes:
-    """Time a candidate, and in turns with the fastest of this process if it comes near.
+    """Time a candidate; if it comes near the fastest of this process, in turns with that.
 
-    Its time is then that of the fastest times the median ratio of pairs of rounds, but no less if
-    its lead is small.
+    Its time is then the fastest's times the median ratio of paired rounds, but no less than the
+    fastest's if its lead is small.
     """
     times = time_in_rounds(calls, best)
     other, fastest = _fastest.get(batch, (calls, times))
@@ -198,7 +198,7 @@ def time_beside_fastest(calls: TimedCalls, batch: int, best: float) -> CallTimes
 
 
 def _median_ratio(calls: TimedCalls, own: CallTimes, other: TimedCalls, its: CallTimes) -> float:
-    """Time two candidates in turns, and return the median of the ratios of their rounds."""
+    """Time two candidates in turns; return the median ratio of their rounds."""
     counts = [max(1, round(ROUND_SECONDS / times.seconds)) for times in (own, its)]
     ratios, begin = list[float](), calls.clock()
     while len(ratios) < MAX_PAIRS:
@@ -211,11 +211,11 @@ def _median_ratio(calls: TimedCalls, own: CallTimes, other: TimedCalls, its: Cal
 
 
 def time_in_rounds(calls: TimedCalls, best: float = math.inf) -> CallTimes:
-    """Time calls with batches in rotation, in rounds; stop early if there is no hope.
+    """Time calls with batches in rotation, in rounds; stop early if the candidate is too slow.
 
     Args:
-        calls: what is timed; the first round is not counted.
-        best: seconds of a call that are to be beaten.
+        calls: the calls; the first round is not counted.
+        best: seconds of the best call so far.
     """
     rounds: list[float] = []
     first, count, begin = 0, 1, calls.clock()

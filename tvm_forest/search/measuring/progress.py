@@ -1,6 +1,6 @@
-"""A bar on the terminal, with the best so far.
+"""A progress bar on the terminal, with the best time so far.
 
-takes: records; gives: text on the standard error stream, if a person looks at it.
+takes: records; gives: text on the standard error stream, if it is a terminal.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from ..records import TrialRecord, find_fastest
 
 
 class ProgressBar:
-    """Shows how much of the budget is used, and the fastest schedule of the batch at hand."""
+    """Shows the used share of the budget, and the fastest schedule of the current batch size."""
 
     def __init__(self, budget_s: float, shown: bool | None = None) -> None:
-        """Say how long it may take; `shown` None means if the stream is a terminal."""
+        """Start the bar; `shown` None means only if the stream is a terminal."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -35,7 +35,7 @@ class ProgressBar:
         self._bar.stop()
 
     def show(self, record: TrialRecord) -> None:
-        """Count a record, and show the best of its batch."""
+        """Count a record, and show the best of its batch size."""
         self._records.append(record)
         tried = [x for x in self._records if x.batch == record.batch]
         best = find_fastest(tried)

@@ -1,10 +1,11 @@
-"""Measure on another machine, through TVM's RPC.
+"""Measures on another machine, through TVM's RPC.
 
 takes: an address, or a port to serve; gives: `RemoteMachine`, where `tune` measures.
 
-The search runs here. A child there builds, compares and times its candidates, so schedules may
-crash or hang there as they may here. Both machines need the same version of this package. What
-travels are pickles: anyone who reaches the port can run any code there, as the user who serves.
+The search runs here. A child on the other machine builds, checks and times candidates, so schedules
+may crash or hang there as here. Both machines need the same version of this package. Requests are
+pickles: anyone who reaches the port can run any code on the serving machine, as the user who
+serves.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from ...target import Target, cpu_name, parse_target
 from .child import Child
 
 CALL = "tvm_forest.remote.call"
-"""The function of a server that answers questions: a function and its arguments, pickled."""
+"""Name of the server's function that runs a pickled function with its arguments."""
 
 WHERE = "tune: argument 'remote'"
 
 
 def serve(host: str = "127.0.0.1", port: int = 9190) -> rpc.Server:
-    """Start a process that measures for others, until `terminate` of what is returned.
+    """Start a server process that measures for other machines, until its `terminate` is called.
 
     Args:
         host: address to listen on, which decides who can run code here: the default is reached
@@ -54,7 +55,7 @@ def serve(host: str = "127.0.0.1", port: int = 9190) -> rpc.Server:
 
 
 def answer_calls() -> None:
-    """Let the server of this process answer the questions of a `RemoteMachine`."""
+    """Register the function by which this server answers a `RemoteMachine`."""
 
     def answer(question: bytes) -> bytes:
         try:
@@ -71,14 +72,14 @@ _numbers = itertools.count()
 
 
 def start_child(*modules: str, megabytes: float) -> int:
-    """Start a child of this process, and return the number by which it is known."""
+    """Start a child of this process; return a number that identifies it."""
     number = next(_numbers)
     _children[number] = Child(*modules, megabytes=megabytes)
     return number
 
 
 def ask_child(number: int, method: str, *arguments: Any, **keywords: Any) -> Any:
-    """Call a method of a child of this process; after "close" its number means nothing."""
+    """Call a method of a child; "close" also forgets its number."""
     child = _children.pop(number) if method == "close" else _children[number]
     return getattr(child, method)(*arguments, **keywords)
 
@@ -94,7 +95,7 @@ class RemoteMachine:
         """Connect to "host:port".
 
         Raises:
-            InputError: no address, nobody answers, or the package there is of another version.
+            InputError: not an address, no answer, or another version of the package there.
         """
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -122,16 +123,16 @@ class RemoteMachine:
         self._call = None
 
     def target(self, wanted: str | dict[str, Any] | Target) -> Target:
-        """Return what is known of that machine."""
+        """Return the target that describes that machine."""
         target: Target = self.ask(parse_target, wanted)
         return target
 
     def child(self, *modules: str, megabytes: float) -> RemoteChild:
-        """Return a child there; arguments as those of `Child`."""
+        """Start a child there; arguments as those of `Child`."""
         return RemoteChild(self, self.ask(start_child, *modules, megabytes=megabytes))
 
     def ask(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Return the result of a function of a module, run there, or raise its error."""
+        """Run a function of a module there; return its result, or raise its error."""
         answer = pickle.loads(bytes(self._call(pickle.dumps((function, arguments, keywords)))))
         if isinstance(answer, Exception):
             raise answer
@@ -139,7 +140,7 @@ class RemoteMachine:
 
 
 class RemoteChild:
-    """A `Child` of a server, see its methods."""
+    """A `Child` on a server, with the same methods."""
 
     def __init__(self, machine: RemoteMachine, number: int) -> None:
         self._ask = functools.partial(machine.ask, ask_child, number)
@@ -155,5 +156,5 @@ class RemoteChild:
 
 
 def describe_here() -> tuple[str, str]:
-    """Return the version of this package and the processor."""
+    """Return this package's version and the name of the processor."""
     return str(sys.modules[__name__.partition(".")[0]].__version__), cpu_name()

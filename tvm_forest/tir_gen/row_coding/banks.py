@@ -1,4 +1,4 @@
-"""The code that gives every row of 32 a bank of a GPU's shared memory, see `row_codes.banks`.
+"""Codes rows into banks of a GPU's shared memory, in groups of 32 rows, see `row_codes.banks`.
 
 takes: rows; gives: statements that fill a buffer of codes.
 
@@ -7,8 +7,8 @@ takes: rows; gives: statements that fill a buffer of codes.
         for column:
             banks[r / 32, place(column) + r % 32 * 4] = rank of stage[r, feature]     rows
 
-Rows are read as they lie in memory, and searched side by side: 32 threads look for 32 rows in the
-cuts of one column, whose first levels are in the same line of memory.
+Rows are read coalesced, and searched side by side: 32 threads search the cuts of one column for 32
+rows, and the first levels of these cuts share a cache line.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ..ir import guard, i64
 from .searches import RowCoder, bring_rows_near, row_pitch
 
 TOGETHER = 4
-"""Columns that a thread of a GPU searches side by side: their cuts come at the same time."""
+"""Columns that a GPU thread searches side by side, so that the loads of their cuts overlap."""
 
 STAGE_BYTES = 1 << 14
-"""Bytes of the rows that are fetched at once to be coded."""
+"""Bytes of shared memory in which rows are staged before they are coded."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class BankCoder(RowCoder):
 
     @property
     def row_bytes(self) -> int:
-        """A code for every column, in whole words."""
+        """Bytes of a coded row: one code for every column, in whole words."""
         item = tvm.DataType(self._code.dtype).itemsize
         return self._code.group_size // LANES * item
 
     def declare(self, most: Any, scope: str) -> Any:
-        """Declare groups of rows."""
+        """Declare a buffer for groups of 32 coded rows."""
         groups = tirx.ceildiv(most, i64(LANES))
         rows = self._count_staged(most)
         if rows:
@@ -58,12 +58,12 @@ class BankCoder(RowCoder):
         )
 
     def place(self, row: Any) -> list[Any]:
-        """Name a row by its group, and the place of its first code."""
+        """Return the indices of a row's first code: its group, and the place within the group."""
         lane = tirx.floormod(row, i64(LANES))
         return [tirx.floordiv(row, i64(LANES)), lane * self._code.in_word]
 
     def _count_staged(self, most: Any) -> int:
-        """Return how many rows are brought near at once; 0 if none fit, or no number is known."""
+        """Return how many rows are staged at once; 0 if none fit, or their number is unknown."""
         if self.comparer.vectors is not None or not isinstance(most, tirx.IntImm):
             return 0
         item = tvm.DataType(self.rows.dtype).itemsize
@@ -78,7 +78,7 @@ class BankCoder(RowCoder):
     def emit(
         self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
     ) -> None:
-        """Search the cuts of every column for neighbouring rows."""
+        """Emit the search of every column's cuts, for neighbouring rows in neighbouring threads."""
         on_gpu = self.comparer.vectors is None
         rows = self._count_staged(near.shape[0] * LANES)
         if not rows:
@@ -108,9 +108,9 @@ class BankCoder(RowCoder):
 
         Args:
             span: the first of these rows, and how many there are.
-            first: row of the call that is the first of them. Rows behind the last one are not
-                coded; and threads that have rows of their own are told apart by it.
-            read: gives the value of one of these rows, counted from the first, in a feature.
+            first: row of the call with which `span` begins. Rows beyond the call's last one are not
+                coded, and GPU threads derive from it which rows are theirs.
+            read: returns the value of a feature in one of these rows, counted from the first.
         """
         start, count = span
         on_gpu = self.comparer.vectors is None
@@ -139,7 +139,10 @@ class BankCoder(RowCoder):
         columns: list[Any],
         xs: list[Any],
     ) -> list[Any]:
-        """Go through the levels of columns together, right where the value reaches the cut."""
+        """Search the cut trees of several columns level by level.
+
+        Go right where the value reaches the cut.
+        """
         bases = [code.hold("at", buffers["column_cuts"][column]) for column in columns]
         places = [code.hold("place", i64(1)) for _ in columns]
         searches = list(zip(bases, places, xs, strict=True))
@@ -156,7 +159,10 @@ class BankCoder(RowCoder):
 
 
 def _deal_out(begin: int, end: int, most: int) -> list[tuple[int, int, int]]:
-    """Return parts of columns: how many go together, the first, and how often; 9 are 3 times 3."""
+    """Split columns into equal parts of at most `most`: returns (width, first, repetitions).
+
+    9 are 3 x 3.
+    """
     count = end - begin
     width = -(-count // max(1, -(-count // most))) or 1
     full, rest = divmod(count, width)

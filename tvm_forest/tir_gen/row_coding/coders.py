@@ -1,4 +1,4 @@
-"""The code that turns rows into what walks read: codes, or bit planes.
+"""Turns rows into the codes or bit planes that walks read.
 
 takes: rows and the row code of a layout; gives: statements that fill a buffer before the walks.
 
@@ -6,8 +6,8 @@ takes: rows and the row code of a layout; gives: statements that fill a buffer b
     PlaneCoder    planes[first + k, r / 64], bit r % 64 = code(rows[r, feature]) <= k, see `panels`
 
 A value 0.7 of a column with the cuts 0.1, 0.5 and 0.9 has the rank 2, the number of cuts below it.
-A feature whose categories belong to sets is searched once for all these sets; the number of the
-category leads to the codes of its memberships, or to the bits of their planes (`memberships`).
+A feature with sets of categories is searched once for all of them; the number of the category then
+selects the codes of its memberships, or the bits of their planes (`memberships`).
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> R
 
 @dataclass(frozen=True)
 class RankCoder(RowCoder):
-    """Codes every column of a row; codes lie row by row, or in groups of rows column by column."""
+    """Writes a code for every column of a row: row by row, or in groups column by column."""
 
     @property
     def _pitch(self) -> int:
-        """Elements from one coded row to the next."""
+        """Return the distance, in elements, from one coded row to the next."""
         on_gpu, code = self.comparer.vectors is None, self.ranks
         return row_pitch(code.columns, code.dtype) if on_gpu else code.room
 
     @property
     def row_bytes(self) -> int:
-        """A code for every column."""
+        """Bytes of a coded row: one code for every column."""
         return self._pitch * tvm.DataType(self.ranks.dtype).itemsize
 
     def declare(self, most: Any, scope: str) -> Any:
-        """Declare rows of codes, or groups of rows column by column, which may fill registers."""
+        """Declare a buffer of coded rows, or of groups of rows stored column by column."""
         lanes, multiple = self.ranks.lanes, self.ranks.multiple
         columns = -(-self._pitch // multiple) * multiple
         shape = [most, i64(columns)]
@@ -72,7 +72,7 @@ class RankCoder(RowCoder):
         return tirx.decl_buffer(shape, self.ranks.dtype, "codes", scope=scope)
 
     def place(self, row: Any, column: Any = 0) -> list[Any]:
-        """Name a row by its number, or by its group and lane."""
+        """Return the indices of a row's code in a column: (row, column), or with group and lane."""
         column = column + i64(0)
         if self.ranks.lanes == 1:
             return [row, column]
@@ -82,7 +82,7 @@ class RankCoder(RowCoder):
     def emit(
         self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
     ) -> None:
-        """Search the cuts of every column; on a GPU neighbouring threads find codes of one row."""
+        """Emit the search of every column's cuts; on a GPU, neighbouring threads code one row."""
         results = {"codes": near}
         if self.comparer.vectors is not None:
             with self._chunks(code, first, here) as chunk:
@@ -102,7 +102,7 @@ class RankCoder(RowCoder):
         search.store("codes", [self.place(r, search.column) for r in rows], search.encode(xs))
 
     def store_number(self, search: ColumnSearch, feature: Any, number: Any, row: Any) -> None:
-        """Copy the codes of the memberships."""
+        """Copy the membership codes that belong to the number of a row's category."""
         codes = search.results["codes"][row, i64(self.ranks.n_searched)]
         is_llvm, number = self.comparer.vectors is not None, number.astype("int64")
         copy_answers(search.code, search.buffers, feature, number, codes, is_llvm)
@@ -113,31 +113,31 @@ class PlaneCoder(RowCoder):
     """Makes bit planes: for every test, a word of 64 bits for 64 rows.
 
     Attributes:
-        planes: how rows become planes; `ranks` is how values are coded before.
+        planes: the plane code; its `ranks` is how values are coded first.
     """
 
     planes: PlaneCode
 
     @property
     def in_blocks(self) -> bool:
-        """Words begin with the first row of a block, and are of a known number."""
+        """Return True: words start at a block's first row, and a block's size is known."""
         return True
 
     def declare(self, most: Any, scope: str) -> Any:
-        """Declare planes, one after the other, each of the words of all rows."""
+        """Declare the buffer (planes, words), with a bit for each row in a plane."""
         assert isinstance(most, tirx.IntImm), "checked by `BlockWalker.check`"
         words = -(-int(most) // ROWS_IN_WORD)
         planes = self.planes.tests + max(self.planes.spare, PART_VALUES)
         return tirx.decl_buffer((i64(planes), i64(words)), "uint64", "planes", scope=scope)
 
     def place(self, row: Any) -> list[Any]:
-        """Name a row by its word in the first plane."""
+        """Return the indices of the row's word in the first plane."""
         return [i64(0), tirx.floordiv(row, i64(ROWS_IN_WORD))]
 
     def emit(
         self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
     ) -> None:
-        """Search all values, column by column, then write the planes of each column."""
+        """Emit the search of all values, by column, then the planes of each column."""
         vectors, ranks, words = self.comparer.vectors, self.ranks, int(near.shape[1])
         assert vectors is not None, "only LLVM compiles planes so far"
         names = found_dtypes(self.planes, vectors)
@@ -176,7 +176,7 @@ class PlaneCoder(RowCoder):
                     code.store(near, tirx.const(value, "uint64"), at)
 
     def store_codes(self, search: ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
-        """Store codes, or the two parts of each if these are found directly."""
+        """Store the codes of values, or their high and low parts where these are found directly."""
         if search.columns.steps > 2:
             bits = [[search.column, bit_of_row(r)] for r in rows]
             search.store("codes", bits, search.encode(xs))
@@ -186,5 +186,5 @@ class PlaneCoder(RowCoder):
             search.store_parts(xs, bytes_)
 
     def store_number(self, search: ColumnSearch, feature: Any, number: Any, row: Any) -> None:
-        """Store the number, from which planes are made."""
+        """Store the category's number; planes are made from it later."""
         search.code.store(search.results["numbers"], number, [feature, row])

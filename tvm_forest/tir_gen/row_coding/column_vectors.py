@@ -1,4 +1,4 @@
-"""Functions in LLVM's language for coding panels of columns.
+"""Emits LLVM IR functions that code panels of columns.
 
 takes: addresses of rows, columns, and cuts; gives: calls of functions that LLVM inlines.
 
@@ -6,9 +6,9 @@ takes: addresses of rows, columns, and cuts; gives: calls of functions that LLVM
     compare(...)             bit i of a word is the outcome of a test for the i-th value of a column
     search(...)              64 values of a column become ranks, by permutes
 
-Values of a column lie in the order of `planes.bit_of_row`, which costs nothing: a register of the
-four values of rows 0, 32, 1 and 33, transposed with those of rows 8, 40, 9 and 41 and so on to rows
-24, 56, ..., holds the rows 0, 8, 16 to 56 and 1, 9, 17 to 57 of a feature.
+Values of a column are in the order of `planes.bit_of_row`, which costs nothing: transposing
+registers that each hold four values of rows 0, 32, 1 and 33, then 8, 40, 9 and 41, up to 24, 56,
+..., gives for each feature the rows 0, 8, 16 to 56 and 1, 9, 17 to 57.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ..walks.llvm_types import ELEMENTS, SHORT
 from ..walks.vectors import Vectors
 
 LANES = 16
-"""Values that are handled together: a register of AVX-512."""
+"""Values that one AVX-512 register holds, and one instruction handles."""
 
 LINES, LINE_BYTES = 4, 64
-"""Lines of the cache that a row of a panel takes, of these bytes each."""
+"""Cache lines that a row of a panel takes, and the bytes of one."""
 
 PIECES = range(ROWS // LANES)
 WHOLE = f"<{ROWS} x i8>"
@@ -45,23 +45,23 @@ PERMUTE_TWO = f"call {FLOATS} @llvm.x86.avx512.vpermi2var.ps.512"
 
 
 def can_search(vectors: Vectors, dtype: str) -> bool:
-    """Whether values of a dtype are searched by permutes."""
+    """Return whether values of a dtype can be searched by permute instructions."""
     return "avx512f" in vectors.abilities and dtype == "float32"
 
 
 def transpose(
     vectors: Vectors, rows: Any, row_width: int, width: int, into: Any, ahead: Any | None
 ) -> tirx.Stmt:
-    """Turn 64 rows of a unit into columns.
+    """Transpose 64 rows of a unit into columns.
 
     Args:
-        vectors: where functions go.
+        vectors: writes the functions.
         rows: load of the first value of the first row.
         row_width: values from one row to the next.
         width: values of each row, up to 4.
         into: load of the first value of the first column.
-        ahead: load of what is fetched into the second-level cache for later, four lines of the
-            cache in each of four rows; None if nothing is.
+        ahead: load of the data that is prefetched into the second-level cache, four cache lines in
+            each of four rows; None for no prefetch.
     """
     source, target = (str(x.source.dtype) for x in (rows, into))
     element = ELEMENTS[source]
@@ -88,13 +88,13 @@ def transpose(
 
 
 def compare(vectors: Vectors, how: str, column: Any, cut: Any) -> Any:
-    """Return the bits of 64 values of a column that compare with a cut; uint64.
+    """Compare 64 values of a column with a cut, and return the outcomes as bits of a uint64.
 
     Args:
-        vectors: where functions go.
+        vectors: writes the functions.
         how: LLVM's name of the comparison.
         column: load of the first value.
-        cut: what they are compared with.
+        cut: the threshold they are compared with.
     """
     dtype = str(column.source.dtype)
     element, vector = ELEMENTS[dtype], f"<{ROWS} x {ELEMENTS[dtype]}>"
@@ -112,10 +112,10 @@ def compare(vectors: Vectors, how: str, column: Any, cut: Any) -> Any:
 def search(
     vectors: Vectors, how: str, levels: int, column: Any, table: Any, into: Any, words: int
 ) -> tirx.Stmt:
-    """Store the ranks of 64 values of a column, uint8, whose first bit is the highest one.
+    """Store the ranks of 64 values of a column, as uint8.
 
     Args:
-        vectors: where functions go.
+        vectors: writes the functions.
         how: LLVM's name of the comparison that is true for values that reach a cut.
         levels: of the tables, see `layouts.row_codes.panels`.
         column: load of the first value.
@@ -142,7 +142,7 @@ def search(
 
 
 def _search_piece(piece: int, how: str, levels: int) -> list[str]:
-    """Set %b<piece> to the ranks of 16 values."""
+    """Return IR lines that set %b<piece> to the ranks of 16 values."""
     lines = _load(f"%x{piece}", "%column", 4 * LANES * piece, FLOATS)
     number = "zeroinitializer"
     for level in range(levels):
@@ -162,7 +162,7 @@ def _search_piece(piece: int, how: str, levels: int) -> list[str]:
 
 
 def _order_ranks() -> list[str]:
-    """Set %ranks to the ranks of rows in order, given those of bits in four bytes of 16 numbers."""
+    """Return IR lines that set %ranks to ranks in row order, from bytes in 16 integers."""
     bits = [4 * (place % 16) + place // 16 for place in range(ROWS)]  # where those of bits are
     rows = [bits[bit_of_row(row)] for row in range(ROWS)]
     return [
@@ -176,7 +176,7 @@ def _order_ranks() -> list[str]:
 
 
 def _store_ranks(words: int) -> list[str]:
-    """Store ranks, eight at a time."""
+    """Return IR lines that store ranks, eight at a time."""
     if words == 1:
         return ["store <8 x i64> %ranks, ptr %into, align 1"]
     lines = list[str]()
@@ -190,7 +190,7 @@ def _store_ranks(words: int) -> list[str]:
 
 
 def _look_up(piece: int, level: int, number: str) -> tuple[list[str], str]:
-    """Return how the entries at some numbers of a table are found, and what they are called."""
+    """Return IR lines that look up table entries by number, and the name of their result."""
     if level == 0:
         return [], "%t0"
     name = f"%e{piece}_{level}"
@@ -213,7 +213,7 @@ def _look_up(piece: int, level: int, number: str) -> tuple[list[str], str]:
 
 
 def _load(name: str, pointer: str, at: int, kind: str) -> list[str]:
-    """Load something that lies some bytes behind a pointer."""
+    """Return IR lines that load a value at a byte offset from a pointer."""
     return [
         f"{name}p = getelementptr i8, ptr {pointer}, i64 {at}",
         f"{name} = load {kind}, ptr {name}p, align 1",
@@ -221,7 +221,7 @@ def _load(name: str, pointer: str, at: int, kind: str) -> list[str]:
 
 
 def _do(vectors: Vectors, name: str, lines: list[str], arguments: dict[str, Any]) -> tirx.Stmt:
-    """Call a function for what it stores."""
+    """Call a function for its side effects."""
     call = vectors.call(name, "int32", lines, "0", **arguments)
     return tirx.Evaluate(tirx.call_extern("int32", call.args[0].value, *call.args[1:]))
 
@@ -232,7 +232,7 @@ def _mask(places: Iterable[int]) -> str:
 
 
 def _load_quarters(name: str, starts: list[int], width: int, element: str) -> list[str]:
-    """Set %a<name> to up to four values of each of four rows, which begin at some bytes."""
+    """Return IR lines that load up to four values of each of four rows as %a<name>."""
     item, kind = 8 if element == "double" else 4, f"<{width} x {element}>"
     lines, wide = list[str](), [*range(width), *[0] * (UNIT_FEATURES - width)]
     for k, at in enumerate(starts):
@@ -249,11 +249,14 @@ def _load_quarters(name: str, starts: list[int], width: int, element: str) -> li
 
 
 def _transpose_quarters(name: str, element: str) -> list[str]:
-    """Set %v<name>0 to 3 to the columns of four vectors, each of which has four quarters."""
+    """Return IR lines that transpose four vectors of four quarters each, into %v<name>0 to 3."""
     lines, vector = list[str](), f"<{LANES} x {element}>"
 
     def shuffle(into: str, a: str, b: str, places: list[int]) -> None:
-        """Take these places of each quarter of two vectors; those of the second count from 4."""
+        """Shuffle each quarter of two vectors by the same places.
+
+        Places of the second start at 4.
+        """
         mask = [q + (x if x < 4 else x + LANES - 4) for q in range(0, LANES, 4) for x in places]
         lines.append(f"{into} = shufflevector {vector} {a}, {vector} {b}, {_mask(mask)}")
 
@@ -269,7 +272,7 @@ def _transpose_quarters(name: str, element: str) -> list[str]:
 
 
 def _store_column(piece: int, column: int, source: str, target: str) -> list[str]:
-    """Store 16 values of a column as values of the type of cuts."""
+    """Return IR lines that store 16 values of a column, converted to the type of cuts."""
     value, kind = f"%v{piece}_{column}", f"<{LANES} x {ELEMENTS[source]}>"
     lines = list[str]()
     if source != target:

@@ -1,7 +1,7 @@
-"""The code that turns the number of a row's category into its memberships in sets.
+"""Turns the number of a row's category into its memberships in sets of categories.
 
 takes: a number for each row, see `layouts.row_codes.categories`; gives: statements that write a
-code, or a bit of a plane, for each set of categories that some test of the feature asks for.
+code, or a bit of a plane, for each set of categories that is tested.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def copy_answers(
     row: Any,
     is_llvm: bool,
 ) -> None:
-    """Copy the codes of a row's memberships; the columns of a feature lie beside each other.
+    """Copy the membership codes of a row; the columns of a feature are adjacent.
 
     Args:
         code, buffers: where statements go, and the layout's buffers.
-        feature: which of the features with sets of categories, counted from 0.
+        feature: index of the feature among those with sets of categories.
         number: number of the row's category among those of the feature, int64.
         row: load of the row's code in the first column of memberships.
-        is_llvm: whether the compiler is LLVM, for which a call of `memcpy` is faster to compile
-            than a loop.
+        is_llvm: whether LLVM compiles the code, for which a call of `memcpy` compiles faster than a
+            loop.
     """
     table, answers = buffers["set_features"], buffers["answers"]
     first, count, at = (table[feature, i64(k)] for k in (1, 2, 3))
@@ -54,12 +54,12 @@ def copy_answers(
 
 @dataclass(frozen=True)
 class SetWriter:
-    """Writes the planes of memberships, as unions of planes; see `layouts.row_codes.unions`.
+    """Writes the bit planes of memberships as unions of planes; see `layouts.row_codes.unions`.
 
     Attributes:
         code: where statements go.
         buffers: those of the layout.
-        numbers: buffer (features, rows) of numbers.
+        numbers: buffer (features, rows) of category numbers.
         planes: buffer (planes, words) to be written.
         first: the first plane of sets.
         hot: buffer (numbers, words) for the planes of a feature's numbers.
@@ -74,11 +74,11 @@ class SetWriter:
 
     @property
     def words(self) -> int:
-        """Words of a plane that are made at once."""
+        """Number of words of a plane that are computed at once."""
         return words_together(int(self.planes.shape[1]))
 
     def write(self, feature: Any, here: Any) -> None:
-        """Write all planes of one feature; bits behind those of `here` rows mean nothing."""
+        """Write all planes of one feature; bits beyond the `here` rows are undefined."""
         hold = self.code.hold
         self._write_hot(feature, here)
         begin, count = (hold("planes", self._field(feature, k)) for k in (1, 2))
@@ -97,7 +97,7 @@ class SetWriter:
                 self.code.store(self.planes, value, [self.first + plane, self._words(part)])
 
     def _write_hot(self, feature: Any, here: Any) -> None:
-        """Set the bit of each row in the plane of its number."""
+        """Build one-hot planes: set the bit of each row in the plane of its number."""
         count = self.code.hold("count", self._field(feature, 3))
         with self.code.repeat("number", count) as number, self._parts() as part:
             self.code.store(self.hot, self._empty, [number, self._words(part)])
@@ -110,7 +110,7 @@ class SetWriter:
             self.code.store(self.hot, self.hot[at] | bit, at)
 
     def _unite(self, total: Any, numbers: Any, part: Any) -> None:
-        """Add the rows of four numbers, as far as they are in a part of the words."""
+        """OR the planes of four numbers into the union, for the words of one part."""
         value = total[self._words(i64(0))]
         for k in range(4):
             number = tirx.shift_right(numbers, tirx.const(16 * k, "uint64"))
@@ -122,14 +122,14 @@ class SetWriter:
         return self.buffers["set_features"][feature, i64(field)]
 
     def _parts(self) -> AbstractContextManager[Any]:
-        """Open a loop over the parts of a plane; gives the first word of each."""
+        """Open a loop over the parts of a plane; the variable is the first word of each."""
         return self.code.parts("part", int(self.planes.shape[1]), self.words)
 
     def _words(self, part: Any) -> Any:
-        """Index of the words of a plane that are made at once."""
+        """Return the index of the words of a plane that are computed at once."""
         return lanes(part, self.words)
 
     @property
     def _empty(self) -> Any:
-        """Zeros for the words that are made at once."""
+        """Return a vector of zero words, as wide as what is computed at once."""
         return spread(tirx.const(0, "uint64"), self.words)

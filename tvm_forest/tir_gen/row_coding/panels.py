@@ -1,14 +1,14 @@
-"""The code of panels: 64 rows become columns, and these planes or ranks.
+"""Codes panels of columns: 64 rows are transposed to columns, which become bit planes or ranks.
 
-takes: 64 rows of a block; gives: statements that write planes of tests whose cuts are compared one
-by one, and buffers of what was found of the columns that are searched.
+takes: 64 rows of a block; gives: statements that write the planes of tests whose cuts are compared
+one by one, and the ranks or codes of the columns that are searched.
 
     for each panel
         for each unit                        values[place, 0..63] = rows[0..63, feature]
         for each test that is compared       planes[test, word] = values[place, :] < cut
         for each column that is searched     ranks[column, :] = rank(values[place, :])
 
-See `layouts.row_codes.panels`. Rows of the next panel are fetched ahead, while one is coded.
+See `layouts.row_codes.panels`. Rows of the next panel are prefetched while one is coded.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 def found_dtypes(planes: PlaneCode, vectors: Vectors) -> dict[str, str]:
-    """Return which buffers take what is found of columns, and their dtypes.
+    """Return the names and dtypes of the buffers that hold the search results of columns.
 
-    These are "ranks" of columns that are searched by permutes, "high" and "low" parts of codes that
-    are counted in two steps, and "codes" of columns with more than 255 cuts.
+    These are "ranks" for columns that are searched by permutes, "high" and "low" parts of codes
+    that are found in two steps, and "codes" for columns with more than 255 cuts.
     """
     names, panels = dict[str, str](), planes.panels
     for steps, _, _ in planes.searched:
@@ -60,10 +60,10 @@ class PanelCoder:
     """Writes the code of all panels.
 
     Attributes:
-        coder: of the rows.
+        coder: coder of the rows.
         code: where statements go.
         buffers: those of the layout.
-        found: buffers (columns, rows) for what is found of columns, see `PlaneWriter`.
+        found: buffers (columns, rows) for the results of searches, see `PlaneWriter`.
         planes: buffer (planes, words) to be written.
         values: buffer (columns of a panel, 64).
     """
@@ -84,7 +84,7 @@ class PanelCoder:
         found: dict[str, Any],
         planes: Any,
     ) -> PanelCoder:
-        """Declare the columns of a panel."""
+        """Create a coder, and declare the buffer of a panel's columns."""
         panels = coder.planes.panels
         columns = UNIT_FEATURES * panels.most
         values = code.buffer("values", (i64(columns), i64(ROWS_IN_WORD)), panels.dtype)
@@ -92,7 +92,7 @@ class PanelCoder:
 
     @property
     def panels(self) -> PanelCode:
-        """How columns are cut into panels."""
+        """The division of columns into panels."""
         return self.coder.planes.panels
 
     @property
@@ -103,7 +103,7 @@ class PanelCoder:
         return vectors
 
     def emit(self, chunk: Chunk) -> None:
-        """Code 64 rows, panel by panel."""
+        """Emit code for 64 rows, panel by panel."""
         with self.code.repeat("panel", i64(self.panels.panels)) as panel:
             self.read(chunk, panel)
             stops, first = self.buffers["panel_stops"], 0
@@ -120,14 +120,17 @@ class PanelCoder:
                 first += alike
 
     def _list_groups(self) -> list[tuple[PanelGroup, int]]:
-        """Return groups with how many have the same code: levels matter to permutes alone."""
+        """Return (group, how many consecutive groups share its code).
+
+        Only permutes depend on `levels`.
+        """
         groups = self.panels.groups
         if "ranks" not in self.found:
             groups = tuple(replace(x, levels=0) for x in groups)
         return [(group, len(list(alike))) for group, alike in groupby(groups)]
 
     def read(self, chunk: Chunk, panel: Any) -> None:
-        """Turn rows into columns: all 64 at once, or one by one if there are less."""
+        """Transpose rows to columns: all 64 at once, or row by row if there are fewer."""
         most = i64(self.panels.most)
         units = self.code.hold("units", self.buffers["panel_units"][panel].astype("int64"))
         full = tirx.EQ(chunk.left, i64(ROWS_IN_WORD))
@@ -163,7 +166,7 @@ class PanelCoder:
             self.code.store(self.values, value.astype(self.panels.dtype), at)
 
     def compare(self, group: PanelGroup, test: Any, chunk: Chunk) -> None:
-        """Compare a column with the cut of a test."""
+        """Emit the comparison of a column with the cut of a test."""
         name = "lt" if self.coder.comparer.comparison == "<" else "le"
         how = f"{'u' if group.missing_left else 'o'}{name}"
         place = self.buffers["test_place"][test].astype("int64")
@@ -172,7 +175,7 @@ class PanelCoder:
         self.code.store(self.planes, bits, [test, tirx.floordiv(chunk.start, i64(ROWS_IN_WORD))])
 
     def search(self, group: PanelGroup, column: Any, chunk: Chunk) -> None:
-        """Find the ranks of a column, by permutes if the CPU has them."""
+        """Emit the search of a column's ranks, by permutes if the CPU has them."""
         place = self.code.hold("place", self.buffers["column_place"][column].astype("int64"))
         if group.steps == 2 and "ranks" in self.found:
             name = "ge" if self.coder.comparer.comparison == "<" else "gt"

@@ -1,17 +1,16 @@
-"""The code that turns the codes of a column into the bit planes of its tests.
+"""Turns the codes of a column into the bit planes of its tests.
 
 takes: codes of up to 512 rows; gives: statements that write planes.
 
-Test c of a column is passed by codes of at most c. A code is cut into a high and a low part of four
+Test c of a column is true for codes of at most c. A code is cut into a high and a low part of four
 bits each, and so is c:
 
     code <= 16 h + l   =   low <= l ? high <= h : high < h
 
-So 16 planes of "low <= l" and 16 of "high <= h" are made once a column, from the planes of the
-code's bits, and a test costs one instruction for up to 512 rows, where comparing codes costs one
-for 64. A vector always has eight words: of 512 rows and one test, or of 64 rows and eight tests,
-which lie beside each other. Planes of other sizes are made part by part, each of as many words as
-divide both.
+So 16 planes of "low <= l" and 16 of "high <= h" are made once per column, from the bit planes of
+the code, and a test then costs one instruction for up to 512 rows; comparing codes costs one for
+64. A vector always has eight words: of 512 rows and one test, or of 64 rows and eight tests, which
+are adjacent. Planes of other sizes are made part by part, with as many words each as divide both.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NUMBER_BITS = 8
 """Bits of a rank or code."""
 
 PART_VALUES = 16
-"""Values that the high or low part of a code, four bits, can have."""
+"""Number of values of the high or low part of a code, which has four bits."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,12 @@ class PlaneWriter:
         code: where statements go.
         vectors: operations on vectors.
         buffers: those of the layout.
-        found: buffers (columns, rows) of what `panels` found: "codes" in the order of bits, others
-            where `planes.byte_of_row` says.
+        found: buffers (columns, rows) of the results of `panels`: "codes" in the order of bits,
+            others in the order of `planes.byte_of_row`.
         planes: buffer (planes, words) to be written; up to 15 planes more than there are tests of a
             column may be overwritten, so columns come in order.
         below: buffer (17, 8): planes of "high < h".
-        part: first word of the part of all planes that is written.
+        part: first word of the part of the planes that is being written.
     """
 
     code: Builder
@@ -66,11 +65,11 @@ class PlaneWriter:
 
     @property
     def words(self) -> int:
-        """Words of a plane that are made at once."""
+        """Number of words of a plane that are computed at once."""
         return words_together(int(self.planes.shape[1]))
 
     def write(self, steps: int, column: Any) -> None:
-        """Write the planes of a column whose cuts are searched in so many steps."""
+        """Write the planes of a column whose cuts are searched in `steps` steps."""
         with self.code.parts("part", int(self.planes.shape[1]), self.words) as part:
             replace(self, part=part)._write(steps, column)
 
@@ -93,7 +92,7 @@ class PlaneWriter:
                 self._store(first + h * PART_VALUES, j, value)
 
     def _by_comparing(self, column: Any, first: Any, count: Any) -> None:
-        """Compare codes of 64 rows with each place of a cut."""
+        """Write planes by comparing the codes of 64 rows with each cut's place."""
         held = []
         for word in range(self.words):
             held.append(self.code.hold("code", self._rows("codes", column, word)))
@@ -103,7 +102,7 @@ class PlaneWriter:
                 self.code.store(self.planes, bits, [first + cut, self._word(word)])
 
     def _bits(self, column: Any) -> tuple[list[Any], list[Any]]:
-        """The bits of low and high parts, lowest first, in 8 lanes: the words again and again."""
+        """Return the bit planes of low and high parts, lowest first, repeated to 8 lanes."""
         numbers = self._numbers(column)
         planes = make_planes(self.code, self.vectors, self.words, numbers)
         bits = self.code.buffer("bits", (i64(NUMBER_BITS), i64(VECTOR_WORDS)), "uint64")
@@ -117,7 +116,7 @@ class PlaneWriter:
         return held[:4], held[4:]
 
     def _numbers(self, column: Any) -> Callable[[int, int, int], Any]:
-        """Return what loads words of numbers, the ranks or codes; see `make_planes`."""
+        """Return a function that loads words of ranks or codes; see `make_planes`."""
         if "ranks" in self.found:
 
             def ranks(row: int, word: int, width: int) -> Any:
@@ -149,15 +148,15 @@ class PlaneWriter:
         return self.found[name][column, lanes(self._row(word * ROWS_IN_WORD), ROWS_IN_WORD)]
 
     def _word(self, word: int) -> Any:
-        """Return which word of a plane one of the part is."""
+        """Return the index of a word of the part in its whole plane."""
         return self.part + word
 
     def _row(self, row: int) -> Any:
-        """Return which row of all found numbers one of the part is."""
+        """Return the index of a row of the part among all found numbers."""
         return self.part * ROWS_IN_WORD + row
 
     def _low_planes(self, bits: list[Any]) -> list[Any]:
-        """Vectors of the planes "low <= l" in memory's order: eight words, whatever a plane has."""
+        """Return vectors of the planes "low <= l", eight words each, in memory order."""
         planes = [self.code.hold("low", plane) for plane in self._at_most(bits)]
         if self.words == VECTOR_WORDS:
             return planes
@@ -176,7 +175,7 @@ class PlaneWriter:
             self.code.store(self.below, plane, [i64(place), lanes(i64(0), VECTOR_WORDS)])
 
     def _at_most(self, bits: list[Any]) -> list[Any]:
-        """The 16 planes of "number <= k", given its four bits, lowest first."""
+        """Return the 16 planes of "number <= k", given its four bits, lowest first."""
         b0, b1, b2, b3 = bits
         low = [*self._below(b0, b1), None]
         below = [None, *self._below(b2, b3), None]
@@ -194,12 +193,12 @@ class PlaneWriter:
         return [plane(h, k) for h in range(4) for k in range(4)]
 
     def _below(self, low: Any, high: Any) -> list[Any]:
-        """Planes of "number < k" for 1, 2 and 3, given the two bits of the number."""
+        """Return the planes of "number < k" for k = 1, 2 and 3, given its two bits."""
         inv = tirx.bitwise_not
         return [self.code.hold("below", x) for x in (inv(low | high), inv(high), inv(low & high))]
 
     def _store(self, first: Any, place: int, value: Any) -> None:
-        """Store eight words, the `place`-th such from the plane `first` on."""
+        """Store eight words, at index `place` in units of eight words from plane `first` on."""
         plane, word = divmod(place * VECTOR_WORDS, self.words)
         if self.words == int(self.planes.shape[1]):
             at = [first + plane, lanes(i64(word), VECTOR_WORDS)]

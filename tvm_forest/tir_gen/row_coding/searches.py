@@ -1,4 +1,4 @@
-"""The search of columns among their cuts, 16 of these at a time, and what every coder of rows is.
+"""Searches columns among their cuts, 16 at a time, and defines the base class of row coders.
 
 takes: values of a column; gives: statements that hold their ranks, which a coder stores.
 """
@@ -19,7 +19,7 @@ from ..ir import i64
 from ..walks.node_test import Comparer
 
 ROWS_TOGETHER = 8
-"""Rows that are coded side by side: their searches overlap, and share the first cuts."""
+"""Rows that are coded side by side: their searches overlap, and share loads of first cuts."""
 
 ROWS_OF_CHUNK = 64
 """Rows that are coded column by column: they stay in the first-level cache, and so do the cuts of
@@ -27,7 +27,7 @@ the column; see benchmarks/bit_phases.py."""
 
 
 BANK_BYTES = 4
-"""Bytes of a bank of shared memory."""
+"""Bytes of one bank of GPU shared memory."""
 
 
 def row_pitch(columns: int, dtype: str) -> int:
@@ -44,8 +44,8 @@ def row_pitch(columns: int, dtype: str) -> int:
 def bring_rows_near(code: Builder, name: str, rows: Any, first: Any, count: int) -> Any:
     """Copy `count` rows from `first` on into a buffer in shared memory, and return it.
 
-    Behind the last row the last value is copied again: a copy that need not ask whether a value is
-    there has many loads under way at once.
+    Indices beyond the end read the last value again: without a condition on each load, many loads
+    are in flight at once.
     """
     width, pitch = int(rows.shape[1]), row_pitch(int(rows.shape[1]), rows.dtype)
     near = code.buffer(name, (i64(count), i64(pitch)), rows.dtype, "shared")
@@ -63,7 +63,7 @@ class Chunk(NamedTuple):
     Attributes:
         first: first row of the block.
         start: rows of the block before the chunk.
-        left: rows of the chunk, at most 64.
+        left: number of rows in the chunk, at most 64.
     """
 
     first: Any
@@ -72,11 +72,11 @@ class Chunk(NamedTuple):
 
 
 class ReadGroup(NamedTuple):
-    """A group of searches whose columns are known when the code runs.
+    """A group of searches whose range of columns is known only at run time.
 
     Attributes:
-        searches: what they have in common.
-        begin, stop: the first column, and the end.
+        searches: properties that these searches share.
+        begin, stop: first column, and the one after the last.
     """
 
     searches: SearchGroup
@@ -89,7 +89,7 @@ class RowCoder:
     """Writes the statements that code rows into a buffer, which walks read in place of rows.
 
     Attributes:
-        ranks: how values are coded.
+        ranks: the row code, how values are coded.
         rows: buffer of the rows.
         comparer: how they are compared with cuts.
     """
@@ -100,12 +100,12 @@ class RowCoder:
 
     @property
     def in_blocks(self) -> bool:
-        """Whether walks take rows in groups, which begin with the first row of a block."""
+        """Return whether walks take rows in groups, which start at a block's first row."""
         return self.ranks.lanes > 1
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a coded row; 0 where the row code is not for GPUs."""
+        """Return the bytes of a coded row; 0 if the row code is not for GPUs."""
         return 0
 
     def declare(self, most: Any, scope: str) -> Any:
@@ -113,31 +113,31 @@ class RowCoder:
         raise NotImplementedError
 
     def place(self, row: Any) -> list[Any]:
-        """Return the indices in the buffer by which a walk names a row of the block."""
+        """Return the buffer indices that identify a row of the block for a walk."""
         raise NotImplementedError
 
     def emit(
         self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
     ) -> None:
-        """Code `here` rows from `first` on."""
+        """Emit the coding of `here` rows from `first` on into buffer `near`."""
         raise NotImplementedError
 
     def store_codes(self, search: ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
-        """Code the values of some rows in a column, and store what that gives."""
+        """Code the values of some rows in one column, and store the result."""
         raise NotImplementedError
 
     def store_number(self, search: ColumnSearch, feature: Any, number: Any, row: Any) -> None:
-        """Store the memberships that follow from the number of a row's category."""
+        """Store the memberships that the number of a row's category implies."""
         raise NotImplementedError
 
     def _column_groups(self) -> list[tuple[SearchGroup, int]]:
-        """Return the groups of columns, and the first column of each."""
+        """Return (group of columns, its first column) pairs."""
         begins = [0, *(columns.stop for columns in self.ranks.groups)]
         pairs = zip(self.ranks.groups, begins, strict=False)
         return [(columns, begin) for columns, begin in pairs if columns.stop > begin]
 
     def _read_groups(self, code: Builder, buffers: dict[str, Any]) -> list[ReadGroup]:
-        """Read which columns are in which group."""
+        """Load the ranges of columns of each group from the model's buffers."""
         count, stops = len(self.ranks.groups), buffers["group_stops"]
         ends = [i64(0), *(code.hold("stop", stops[k]) for k in range(count))]
         return [ReadGroup(*x) for x in zip(self.ranks.groups, ends, ends[1:], strict=False)]
@@ -171,7 +171,7 @@ class RowCoder:
 
 @dataclass(frozen=True)
 class ColumnSearch:
-    """The search of one column: which cuts are searched, and which buffers take the results."""
+    """The search of one column: the cuts that are searched, and the buffers for the results."""
 
     coder: RowCoder
     code: Builder
@@ -181,7 +181,7 @@ class ColumnSearch:
     results: dict[str, Any]
 
     def read(self, first: Any, rows: list[Any]) -> list[Any]:
-        """Read the column of rows, which count from `first` on."""
+        """Load the values of the column in some rows, counted from `first` on."""
         feature = self._hold_entry("column_feature").astype("int64")
         return [self.coder.rows[first + r, feature] for r in rows]
 
@@ -207,7 +207,10 @@ class ColumnSearch:
         return self.code.hold(name.split("_")[-1], load)
 
     def store_parts(self, xs: list[Any], places: list[list[Any]]) -> None:
-        """Find the high and low part of codes in one or two steps, see `row_codes.planes`."""
+        """Search and store the high and low parts of codes, in one or two steps.
+
+        See `row_codes.planes`.
+        """
         at = self._hold_entry("column_cuts")
         name = "lt" if self.coder.comparer.comparison == "<=" else "le"
         how = f"{'o' if self.columns.missing_left else 'u'}{name}"
@@ -223,7 +226,7 @@ class ColumnSearch:
         )
 
     def _count_cuts(self, how: str, at: Any, x: Any) -> Any:
-        """Count those of the 16 cuts from `at` on that compare with x."""
+        """Count how many of the 16 cuts from `at` on compare true with x."""
         vectors = self.coder.comparer.vectors
         assert vectors is not None, "checked by PlaneCoder"
         some = self.buffers["cuts"][tirx.Ramp(at, i64(1), CUTS_IN_STEP)]
@@ -240,7 +243,10 @@ class ColumnSearch:
         return [tirx.Select(tirx.isnan(x), most, v) for x, v in zip(xs, values, strict=True)]
 
     def _rank(self, xs: list[Any]) -> list[Any]:
-        """Count the cuts that each of some values reaches, step by step; NaN reaches none."""
+        """Return the number of cuts that each value reaches, found step by step.
+
+        NaN reaches none.
+        """
         hold, cuts = self.code.hold, self.buffers["cuts"]
         at = self._hold_entry("column_cuts")
         ranks: list[Any] = [i64(0)] * len(xs)
@@ -252,7 +258,7 @@ class ColumnSearch:
         return ranks
 
     def _count_reached(self, cuts: Any, at: Any, x: Any) -> Any:
-        """Count those of the 16 cuts from `at` on that x is not sent to the left of."""
+        """Count how many of the 16 cuts from `at` on value x reaches, that is, goes right of."""
         comparer = self.coder.comparer
         less = comparer.comparison == "<" or self.columns.asked
         if comparer.vectors is not None:

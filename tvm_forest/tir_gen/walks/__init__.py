@@ -1,6 +1,7 @@
-"""The code of a walk: hop by hop, in vector lanes, by bit planes, by permutes.
+"""Emits the code of walks: hop by hop, in vector lanes, by bit planes, by permutes.
 
-A `Walker` is a way of walking. The layout's `walks` and the directive `simdize` choose it.
+A `Walker` implements one way of walking. The layout's `walks` and the directive `simdize` select
+it.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ BY_LAYOUT = {
 
 
 def check_walks(sch: Schedule) -> None:
-    """Refuse a nest that does not walk as the layout must be walked.
+    """Check that the nest walks in a way that the layout supports.
 
     Raises:
-        ScheduleError: as said, or there is no such layout.
+        ScheduleError: it does not, or no layout has this name.
     """
     leaves, how = sch.leaves(), find(sch.layout).walks
     other = next((loop for loop in leaves if loop.simdize not in BY_LAYOUT[how]), None)

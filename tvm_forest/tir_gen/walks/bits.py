@@ -1,4 +1,4 @@
-"""A walk of up to 512 rows at once, by selections among bit planes.
+"""Walks up to 512 rows at once, by selections (`test ? a : b`) among bit planes.
 
 takes: leaf loops whose rows are bit planes; gives: their code.
 
@@ -7,9 +7,9 @@ takes: leaf loops whose rows are bit planes; gives: their code.
     answer 2 = answer 0 ? (answer 1 ? plane[test 3] : plane[test 4]) : (answer 1 ? ...)
 
 Answer k of a row is the outcome of the test that the row meets on level k; bit r of a plane or an
-answer is that of row r. Every line is one expression on vectors of words, which LLVM keeps in
-registers; the answers are held in cells, for every later line uses them. Each depth of trees has
-code of its own.
+answer belongs to row r. Every line is one expression on vectors of words, which LLVM keeps in
+registers; answers are kept in cells, since every later line uses them. Trees of each depth have
+code of their own.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
 
 
 TREES_ABREAST = 4
-"""Oblivious trees whose leaves are added before sums are stored."""
+"""Oblivious trees whose leaves are summed in registers before sums are stored."""
 
 CONSTANTS = 2
-"""Planes of zeros and of ones, which lie between those of tests and those of selections."""
+"""Constant planes, of zeros and of ones, between those of tests and those of selections."""
 
 NUMBER_BITS = 8
-"""Bits of a leaf's number that are joined at once."""
+"""Bits of a leaf number that are assembled at once."""
 
 
 @dataclass(frozen=True)
 class BitWalker(BlockWalker):
-    """Rows are bits of words, 64 to 512 of them, and go through a tree together."""
+    """Walks 64 to 512 rows, as bits of words, through a tree together."""
 
     how: ClassVar[str] = "bits"
 
     @classmethod
     def computed_rows(cls, extent: Any, count: int) -> Any | None:
-        """Return the number of rows that planes have bits for: all are computed."""
+        """Return the number of rows that planes have bits for, since all of them are computed."""
         return i64(count)
 
     def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
-        """Add up the leaves of some oblivious trees in registers, where all add to one sum."""
+        """Sum the leaves of some oblivious trees in registers, if all trees add to one sum."""
         layout: Any = self.layout
         if layout.depths or layout.lists or not _is_sum(trees.body.body, trees.loop_var):
             return None
@@ -71,18 +71,18 @@ class BitWalker(BlockWalker):
         return code.finish()
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Let all rows walk through a tree at once."""
+        """Emit the walk of all rows through one tree."""
         code = Builder()
         self._emit(code, [loop], fact)
         return code.finish()
 
     def _emit(self, code: Builder, loops: list[Any], fact: Loop) -> None:
-        """Let all rows walk through some trees, then store or add up what they find, 64 by 64.
+        """Walk all rows through some trees, then store or add their leaves, 64 rows at a time.
 
         Args:
             code: where statements go.
             loops: a leaf loop for each tree.
-            fact: what the schedule says of them.
+            fact: facts of the schedule about these loops.
         """
         calls: list[Any] = [ops.find_walk(at_iteration(loop, loop.min)) for loop in loops]
         assert self.comparer.vectors is not None, "checked by CodeRows"
@@ -114,9 +114,9 @@ class BitWalker(BlockWalker):
         full: bool,
         leaves: list[Any],
     ) -> None:
-        """Emit what `store_rows` does for several trees that add to the same sums.
+        """Do what `store_rows` does, for several trees that add to the same sums.
 
-        The classes of a row are lanes, or the rows if there is one class.
+        Lanes are the classes of a row, or rows if there is one class.
         """
         some = tirx.min(loops[0].extent - first, i64(count))
 
@@ -132,13 +132,13 @@ class BitWalker(BlockWalker):
             self._add_lanes(code, int(loops[0].body.extent), None, ends)
 
     def _add_lanes(self, code: Builder, count: int, some: Any, ends: list[Any]) -> None:
-        """Emit additions to sums that are kept in registers meanwhile.
+        """Emit additions to sums that are kept in registers until all trees are added.
 
         Args:
             code: where statements go.
-            count: lanes, each of a sum.
-            some: how many of them there are; None for all.
-            ends: for each tree, says of a lane what is done there, and with which leaf.
+            count: number of lanes, one for each sum.
+            some: how many lanes are in use; None for all.
+            ends: for each tree, returns the store of a lane and its leaf.
         """
 
         def each() -> Any:
@@ -165,12 +165,12 @@ class BitWalker(BlockWalker):
 
 
 def _at_class(classes: tirx.For, leaf: Any, number: Any) -> tuple[Any, Any]:
-    """Return what a loop over classes does for one of them, and the leaf."""
+    """Return the body of a loop over classes for one class, and the leaf."""
     return at_iteration(classes, number), leaf
 
 
 def _is_sum(body: tirx.Stmt, tree: Any) -> bool:
-    """Whether each tree adds to the same sum of a row, or to those of a few classes."""
+    """Return whether each tree adds to the same sum of a row, or to the sums of a few classes."""
     if isinstance(body, tirx.For):
         if not (isinstance(body.extent, tirx.IntImm) and body.extent.value <= MAX_CLASS_LANES):
             return False
@@ -181,15 +181,15 @@ def _is_sum(body: tirx.Stmt, tree: Any) -> bool:
 
 @dataclass(frozen=True)
 class BitWalk:
-    """Rows on their way through a tree.
+    """The state of rows that walk through a tree.
 
     Attributes:
         code: where statements go.
-        tree: the tree.
+        tree: access to the tree.
         near: load of the first row's word of plane 0.
-        words: words of the rows, 1 to 8.
+        words: number of words that hold the rows' bits, 1 to 8.
         vectors: operations on vectors.
-        shared: whether others read the planes at the same time.
+        shared: whether other threads read the planes at the same time.
     """
 
     code: Builder
@@ -209,12 +209,12 @@ class BitWalk:
         vectors: Vectors,
         shared: bool = False,
     ) -> BitWalk:
-        """Begin a walk; `row` is the load of planes by which the walk names its first row."""
+        """Begin a walk; `row` is a load from the planes that identifies the first row."""
         word = code.hold("word", row.indices[1])
         return cls(code, tree, row.source[i64(0), word], words, vectors, shared)
 
     def numbers(self) -> tuple[Any, int]:
-        """Emit the walk; returns a buffer of words with the numbers of leaves, and bits of each."""
+        """Emit the walk; returns a buffer with the leaf numbers, and the bits of one number."""
         firsts = range(0, self.tree.layout.bits, NUMBER_BITS)
         if self.words == 1:
             joined = [self.code.buffer("joined", (i64(NUMBER_BITS),), "uint64") for _ in firsts]
@@ -235,12 +235,12 @@ class BitWalk:
         return pairs, 2 * NUMBER_BITS
 
     def _bits(self) -> Any:
-        """Declare a buffer (bits, words) for the bits of the numbers of leaves."""
+        """Declare a buffer (bits, words) for the bits of leaf numbers."""
         shape = (i64(self.tree.layout.bits), i64(self.words))
         return self.code.buffer("bits", shape, "uint64")
 
     def _join_words(self, bits: Any, joined: list[Any]) -> None:
-        """Emit numbers of eight bits, in as many buffers as it takes."""
+        """Emit the assembly of 8-bit numbers from bits, in as many buffers as needed."""
         count, all_of_them = int(bits.shape[0]), lanes(i64(0), NUMBER_BITS)
         for part, into in enumerate(joined):
             first = part * NUMBER_BITS
@@ -252,7 +252,10 @@ class BitWalk:
                 self.code.store(into, self._join_planes(bits, first)[all_of_them], [all_of_them])
 
     def _join_planes(self, bits: Any, first: int) -> Any:
-        """Emit numbers of eight bits, from the `first` on; returns a buffer."""
+        """Emit the assembly of 8-bit numbers from planes, beginning at plane `first`.
+
+        Returns a buffer.
+        """
         count = int(bits.shape[0])
 
         def row(k: int, word: int, width: int) -> Any:
@@ -263,7 +266,7 @@ class BitWalk:
         return join_planes(self.code, self.vectors, self.words, row)
 
     def _emit_ways(self, emit: Callable[[int], object]) -> None:
-        """Emit the walks of trees of each form, of which a tree has one."""
+        """Emit code for each form of tree; at run time a tree takes the branch of its form."""
         layout, bodies = self.tree.layout, list[tirx.Stmt]()
         forms = [*layout.depths, *[LISTED] * layout.lists, *[BY_LEVELS] * bool(layout.levels)]
         for form in forms:
@@ -278,34 +281,34 @@ class BitWalk:
         self.code.add(whole)
 
     def _walk(self, form: int, bits: Any) -> Any:
-        """Emit the walk through trees of a form, a depth or what stands in its place."""
+        """Emit the walk through trees of one form: a depth, a list of selections, or oblivious."""
         others = {LISTED: self._walk_list, BY_LEVELS: self._walk_levels}
         others.get(form, self._tournament)(bits, form)
         return bits
 
     def _tournament(self, bits: Any, depth: int) -> None:
-        """Walk a complete tree: the answers of its levels are the bits, the first the highest."""
+        """Walk a complete tree: the answers of its levels are the bits of the leaf number."""
         answers: list[Any] = []
         for level in range(depth):
             answers.append(self.code.hold("answer", self._select(answers, level, 0, 0)))
         self._store(bits, answers[::-1])
 
     def _walk_levels(self, bits: Any, form: int) -> None:
-        """Take the tests of an oblivious tree as they are."""
+        """Use the test planes of an oblivious tree directly as bits of leaf numbers."""
         levels = range(self.tree.layout.levels)
         self._store(bits, [self._plane(self.tree.plane(bit)) for bit in levels])
 
     def _store(self, bits: Any, answers: list[Any]) -> None:
-        """Store bits, the lowest first; those above the last one are 0."""
+        """Store the bits of leaf numbers, lowest first; missing high bits are 0."""
         zeros = spread(tirx.const(0, "uint64"), self.words)
         for bit in range(self.tree.layout.bits):
             answer = answers[bit] if bit < len(answers) else zeros
             self.code.store(bits, answer, [i64(bit), lanes(i64(0), self.words)])
 
     def _walk_list(self, bits: Any, form: int) -> None:
-        """Walk a tree that is a list of selections, which write bits behind the tests' planes.
+        """Walk a tree that is a list of selections; results are stored after the test planes.
 
-        Where walks share these planes, each writes to planes of its own.
+        Where threads share these planes, each writes to a private copy.
         """
         first, own = self.tree.layout.code.tests + CONSTANTS, None
         if self.shared:
@@ -336,7 +339,7 @@ class BitWalk:
             self.code.store(bits, found, [i64(bit), lanes(i64(0), self.words)])
 
     def _select(self, answers: list[Any], level: int, at: int, node: int) -> Any:
-        """Return each row's answer on a level below a node, the `node`-th of the level `at`."""
+        """Return each row's answer on a level, below the `node`-th node of level `at`."""
         if at == level:
             return self._plane(self.tree.plane((1 << level) - 1 + node))
         left, right = (self._select(answers, level, at + 1, 2 * node + k) for k in (0, 1))

@@ -1,9 +1,9 @@
-"""Look-ups of bytes in registers for 64 lanes at once, as functions in LLVM's language.
+"""Emits LLVM IR functions that look up bytes in registers, for 64 lanes at once.
 
 takes: vector expressions; gives: calls of functions, which `Vectors` writes.
 
-A lane is one of 16 rows in one of 4 trees: lane 16 q + r is row r in tree q. Where the CPU has no
-AVX-512 VBMI, the walk does the same byte by byte, see `permutes`.
+Lane 16 q + r is row r in tree q. On CPUs without AVX-512 VBMI, `permutes` does the same byte by
+byte.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .leaf_tables import choose_by_bits
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 
 ROWS, TREES = 16, 4
-"""Rows and trees of a vector."""
+"""Rows and trees that one vector holds."""
 LANES = ROWS * TREES
 DTYPE = f"uint8x{LANES}"
 TRUTH = f"<{LANES} x i1>"
@@ -28,18 +28,18 @@ FLOAT_TWO = f"call {FLOATS} @llvm.x86.avx512.vpermi2var.ps.512"
 
 @dataclass(frozen=True)
 class Permutes:
-    """Calls these functions; `vectors` writes them."""
+    """Emits calls of these functions, whose text `vectors` collects."""
 
     vectors: Vectors
 
     def nodes(self, table: Any, first: Sequence[Any], node: Any, wide: bool) -> Any:
-        """Look a field of each lane's node up.
+        """Look up one field of each lane's node.
 
         Args:
             table: load of the first byte of the field.
-            first: where the level begins in each of the 4 trees, int64.
+            first: first byte of the level in each of the 4 trees, int64.
             node: number of each lane's node on its level, uint8x64.
-            wide: whether levels may have more than 64 nodes; they have at most 128.
+            wide: whether levels may have 65 to 128 nodes, rather than at most 64.
         """
         lines, found = [f"%high = and {BYTES} %node, splat (i8 64)"], ""
         lines.append(f"%is_high = icmp ne {BYTES} %high, zeroinitializer")
@@ -63,7 +63,7 @@ class Permutes:
         return self.vectors.call(f"nodes{'_wide' * wide}", DTYPE, lines, found, **arguments)
 
     def spread(self, words: Sequence[Any], byte: int) -> Any:
-        """Return one byte of each tree's word, uint64, in all lanes of the tree."""
+        """Broadcast one byte of each tree's word, uint64, to all lanes of the tree."""
         lines, before = [], "poison"
         for tree in range(TREES):
             lines += [
@@ -85,8 +85,8 @@ class Permutes:
 
         Args:
             first: load of the first code: of 16 rows, column by column.
-            columns: number of columns, a multiple of 8: two registers hold so many.
-            column: uint8x64.
+            columns: number of columns, a multiple of 8, as two registers hold 8 columns.
+            column: column of each lane, uint8x64.
         """
         row = ", ".join(f"i8 {lane % ROWS}" for lane in range(LANES))
         lines = [
@@ -105,7 +105,7 @@ class Permutes:
         return self.vectors.call(f"codes{columns}", DTYPE, lines + chosen, result, **arguments)
 
     def truth(self, how: str, left: Any, right: Any) -> Any:
-        """Compare lane by lane; `how` is LLVM's name of a comparison of integers. A uint64."""
+        """Compare lane by lane, with the LLVM integer predicate `how`; returns a uint64 of bits."""
         lines = (
             f"%truth = icmp {how} {BYTES} %left, %right",
             f"%bits = bitcast {TRUTH} %truth to i{LANES}",
@@ -113,7 +113,7 @@ class Permutes:
         return self.vectors.call(f"{how}{LANES}", "uint64", lines, "%bits", left=left, right=right)
 
     def choose(self, bits: Any, true: Any, false: Any) -> Any:
-        """Return a lane of one vector or the other, by the bits of a uint64."""
+        """Select each lane from one vector or the other, by the bits of a uint64."""
         lines = (
             f"%truth = bitcast i{LANES} %bits to {TRUTH}",
             f"%x = select {TRUTH} %truth, {BYTES} %true, {BYTES} %false",
@@ -122,12 +122,12 @@ class Permutes:
         return self.vectors.call(f"choose{LANES}", DTYPE, lines, "%x", **arguments)
 
     def leaves(self, first: Any, size: int, number: Any, tree: int) -> Any:
-        """Look the leaves of 16 rows in one of the 4 trees up.
+        """Look up the leaves of 16 rows in one of the 4 trees.
 
         Args:
             first: load of the tree's first leaf, float32.
-            size: leaves of the table, a power of two from 32 to 256.
-            number: leaf of every lane, uint8x64.
+            size: number of leaves in the table, a power of two from 32 to 256.
+            number: leaf number of every lane, uint8x64.
         """
         cut = ", ".join(f"i32 {tree * ROWS + row}" for row in range(ROWS))
         lines = [

@@ -1,4 +1,4 @@
-"""Walks hop by hop: in loops or straight lines, alone or several at a time.
+"""Walks hop by hop, as loops or unrolled code, one walk at a time or several interleaved.
 
 takes: leaf loops; gives: their code. A walk of one row, with the steps of the array layout:
 
@@ -8,11 +8,11 @@ takes: leaf loops; gives: their code. A walk of one row, with the steps of the a
     out[r] += leaf_value(node)
 
 Walks that advance together do so stage by stage: all loads first, then all comparisons, then all
-steps. They are the iterations of a loop with `interleave`, in groups of so many, and smaller ones
-of those that are left.
+steps. They are the iterations of a loop with `interleave`, taken in groups of that size, and in a
+smaller group for the remainder.
 
-Where leaves hold vectors, a leaf loop may have loops over classes inside. These follow the walk,
-whose end is the same for all classes:
+With leaf vectors, a leaf loop may contain loops over classes. These follow the walk, whose leaf is
+the same for all classes:
 
     leaf = leaf_value(node)
     for c in range(7):
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 FEWER = 4
-"""How many times fewer walks than usual advance together where so few trees are left."""
+"""Divisor of the number of interleaved walks for a small remainder of trees."""
 
 
 @dataclass(frozen=True)
 class HopWalker(Walker):
-    """Rows walk one by one, or a few side by side."""
+    """Walks rows one by one, or a few interleaved."""
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Lower a leaf loop in groups of as many walks as interleave."""
+        """Lower a leaf loop, in groups of as many walks as are interleaved."""
         if fact.interleave > 1 and fact.kind == "tree" and not isinstance(loop.extent, tirx.IntImm):
             return self.lower_trees_in_groups(loop, fact.interleave, form)
         if fact.interleave > 1:
@@ -58,7 +58,7 @@ class HopWalker(Walker):
         return change_loop(loop, body=self.lower_body(loop.body, form))
 
     def lower_body(self, body: tirx.Stmt, form: WalkForm) -> tirx.Stmt:
-        """Lower one walk, behind what guards it and what was put before it."""
+        """Lower one walk, with the conditions and statements around it."""
         if isinstance(body, tirx.IfThenElse):
             return tirx.IfThenElse(body.condition, self.lower_body(body.then_case, form), None)
         if isinstance(body, tirx.SeqStmt) and not is_one_walk(body):
@@ -70,10 +70,10 @@ class HopWalker(Walker):
         return code.finish()
 
     def lower_trees_in_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
-        """Groups of `width` trees of a number that is read, then one of those that are left.
+        """Walk groups of `width` trees, whose number is known at run time, then the remainder.
 
-        That group is filled up with the last tree, of which nothing is stored. Where a quarter of
-        the width is enough for those that are left, it is as wide as that.
+        The remainder's group is filled up with the last tree, whose extra results are not stored.
+        It is a quarter as wide if that is enough.
         """
         code, extent = Builder(), loop.extent
         groups = tirx.floordiv(extent, i64(width))
@@ -90,7 +90,7 @@ class HopWalker(Walker):
         return code.finish()
 
     def lower_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
-        """Groups of `width` iterations, then what is left: in one group if its size is known."""
+        """Walk groups of `width` iterations, then the rest, as one group if its size is known."""
         extent = loop.extent.astype("int64")
         code, first = Builder(), loop.min
         known = isinstance(loop.extent, tirx.IntImm)
@@ -115,7 +115,7 @@ class HopWalker(Walker):
         form: WalkForm,
         inside: Sequence[Any] = (),
     ) -> None:
-        """Emit walks that advance together, then their stores in order, if they are `inside`."""
+        """Emit interleaved walks, then their stores in order, under the condition `inside`."""
         calls: list[Any] = [ops.find_walk(body) for body in bodies]
         trees = self.open_trees(code, calls)
         nodes = [code.hold("node", tree.root) for tree in trees]
@@ -143,13 +143,13 @@ class HopWalker(Walker):
 
 @dataclass(frozen=True)
 class WalkGroup:
-    """Walks that advance together.
+    """A group of walks that advance together.
 
     Attributes:
-        cells: where values are held; `Lanes` has one of each for all lanes.
-        trees: the tree of each.
-        nodes: the cell with the node that each has reached.
-        rows: a load of each one's row.
+        cells: where values are kept; `Lanes` has one buffer for all lanes.
+        trees: tree access of each walk.
+        nodes: cell with the current node of each walk.
+        rows: load of each walk's row.
         comparer: how rows are compared with nodes.
     """
 
@@ -160,7 +160,7 @@ class WalkGroup:
     comparer: Comparer
 
     def hop(self, held: bool) -> None:
-        """One hop of every walk, stage by stage; `held` walks stay at their leaves."""
+        """Emit one hop of every walk, stage by stage; `held` walks stay at their leaves."""
         hold, comparer = self.cells.hold, self.comparer
         helds = [needs_holding(tree, held) for tree in self.trees]
         places = [
@@ -181,12 +181,12 @@ class WalkGroup:
             self.cells.put(node, tirx.Select(tree.is_leaf(node), node, child) if held else child)
 
     def any_inside(self) -> Any:
-        """Return whether some walk has not reached its leaf."""
+        """Return the condition that some walk has not reached its leaf."""
         ends = [tirx.Not(tree.is_leaf(x)) for tree, x in zip(self.trees, self.nodes, strict=True)]
         return tirx.any(*ends)
 
     def emit_peeled(self, code: Builder, form: WalkForm) -> None:
-        """Some hops, with leaf tests or without, then hops while any walk is inside its tree."""
+        """Emit the peeled hops, with leaf tests or without, then a loop until all walks end."""
         if form.check:
             self._emit_checked(code, form.hops)
             return
@@ -195,7 +195,7 @@ class WalkGroup:
         self._emit_checked(code, 0)
 
     def _emit_checked(self, code: Builder, hops: int) -> None:
-        """A leaf test before each of some hops, then before each of those that are needed."""
+        """Emit `hops` hops, each under a leaf test, then a loop of hops until all walks end."""
 
         def wrap(body: tirx.Stmt) -> tirx.Stmt:
             inside = self.any_inside()
@@ -208,19 +208,19 @@ class WalkGroup:
 
 
 def resting_place(tree: TreeAccess, node: Any, hold: Hold) -> Any:
-    """Where a walk looks that may have ended."""
+    """Return the node that a walk reads at: a harmless one if the walk has ended."""
     if tree.rest is None:
         return node
     return hold("place", tirx.Select(tree.is_leaf(node), tree.rest, node))
 
 
 def needs_holding(tree: TreeAccess, uneven: bool) -> bool:
-    """Whether a step could lead away from a leaf; `uneven` walks take more hops than some trees."""
+    """Return whether a step could lead away from a leaf; `uneven`: hops may be too many."""
     return not tree.stays and (uneven or not tree.padded)
 
 
 def _stores_by(loop: tirx.For) -> bool:
-    """Whether the iterations of a loop store to places of their own."""
+    """Return whether the iterations of a loop store to distinct elements."""
     places = [index for store in find_stores(loop.body) for index in store.indices]
     return mentions(places, {loop.loop_var})
 

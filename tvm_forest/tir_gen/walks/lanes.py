@@ -1,9 +1,9 @@
-"""A walk whose rows are the lanes of vectors.
+"""Walks whose rows are the lanes of vectors.
 
-takes: leaf loops over as many rows as there are lanes; gives: their code.
+takes: leaf loops over as many rows as lanes; gives: their code.
 
-Every stage of a hop is one vector loop over the lanes, and what a walk of one row keeps in a cell
-is a buffer with an element for each lane:
+Every stage of a hop is one vector loop over the lanes, and each cell of a single walk becomes a
+buffer with an element for each lane:
 
     for lane in T.vectorized(16): node[lane] = root
     for hop in range(hops):
@@ -31,15 +31,15 @@ from .hops import HopWalker, WalkGroup
 from .walker import leaf_of
 
 ROWS_OF_A_PART = 8
-"""Rows that walk together where a tile is not full of lanes."""
+"""Rows that walk together in a tile that does not fill the lanes."""
 
 
 @dataclass(frozen=True)
 class LaneWalker(HopWalker):
-    """The rows of a full tile are the lanes of a vector, others walk in groups of few."""
+    """Walks the rows of a full tile as vector lanes, and other rows in small groups."""
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Lower a leaf loop over at most as many rows as there are lanes."""
+        """Lower a leaf loop over at most as many rows as lanes."""
         count = fact.count or 0
         full = self.lower_tile(loop, count, form)
         if isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count:
@@ -48,7 +48,10 @@ class LaneWalker(HopWalker):
         return tirx.IfThenElse(loop.extent >= count, full, groups)
 
     def lower_tile(self, loop: tirx.For, count: int, form: WalkForm) -> tirx.Stmt:
-        """Lower a full tile; a peeled walk becomes a loop over all hops, for lanes end together."""
+        """Lower a full tile.
+
+        Peeled walks become one loop over all hops, since lanes end together.
+        """
         code = Builder()
         lanes = Lanes(code, count, tirx.Var("lane", "int64"))
         body = at_iteration(loop, loop.min + lanes.lane)
@@ -90,10 +93,10 @@ class Lanes:
     lane: tirx.Var
 
     def hold(self, name: str, value: Any) -> Any:
-        """Store a value of every lane in a new buffer; returns the load of one lane.
+        """Store a value per lane in a new buffer; returns the load of one lane.
 
-        Truth values are held as numbers: LLVM gets the complement of a byte for the negation of a
-        vector of truth values, as with 4 lanes.
+        Booleans are stored as integers: LLVM negates a stored vector of booleans, for example of 4
+        lanes, by complementing a whole byte.
         """
         is_truth = str(value.ty.dtype) == "bool"
         value = value.astype("int32") if is_truth else value

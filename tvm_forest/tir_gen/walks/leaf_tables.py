@@ -1,16 +1,16 @@
-"""The leaves of rows, looked up by their numbers.
+"""Looks up the leaf values of rows by leaf number.
 
-takes: words of numbers, a tree's table of leaves; gives: calls of functions in LLVM's language.
+takes: words of leaf numbers, a tree's table of leaves; gives: calls of LLVM IR functions.
 
     AVX-512 with VBMI   64 rows: a table for each byte of a leaf, out of one, two or four registers
                         (vpermb, vpermi2b)
-    AVX-512             64 rows: numbers out of pairs of registers (vpermi2ps, vpermi2pd)
+    AVX-512             64 rows: values out of pairs of registers (vpermi2ps, vpermi2pd)
     AVX2                64 rows: four tables of 64 bytes at most, 16 at a time (vpshufb)
     NEON                64 rows: four tables of 128 bytes at most (tbl, tbx)
-    else                a word of numbers, whose leaves are loaded one by one
+    else                a word of numbers; leaves are loaded one by one
 
-Loads one by one are written one by one: LLVM makes gathers of a loop where it takes those of a CPU
-for fast, which Intel's are not since the microcode of 2023, nor are AMD's.
+Single loads are unrolled: LLVM turns a loop into gathers where its model of the CPU calls them
+fast, which Intel's are not since the microcode of 2023, nor are AMD's.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ NUMBERS_IN_WORD = 8
 """Numbers of eight bits in a word."""
 
 WORD_BITS, PAIR_BITS = 64, 16
-"""Bits of a word, and of what is loaded of it at once where leaves are loaded one by one."""
+"""Bits of a word, and of the part loaded at once where leaves are loaded one by one."""
 
 PAIRS = {"float32": ("float", "i32", "ps"), "float64": ("double", "i64", "pd")}
-"""By dtype, what LLVM calls it and numbers as large, and how a look-up in two registers ends."""
+"""By dtype: LLVM's type, the integer type of its size, the suffix of the two-register permute."""
 
 TABLE_ROWS = NUMBERS_IN_WORD * NUMBERS_IN_WORD
-"""Rows that are looked up together in a table that registers hold."""
+"""Rows that are looked up together in a table held in registers."""
 
 Picker = Callable[[int, int], list[str]]
 Way = Callable[[int, str], list[str]]
 
 LANE_BYTES = 16
-"""Bytes of the parts of a register that are unpacked each by itself."""
+"""Bytes of a register's sections, each of which is unpacked by itself."""
 
 
 @dataclass(frozen=True)
 class LeafLookUp:
-    """How the leaves of a tree are looked up.
+    """Chooses and emits the look-up of a tree's leaves.
 
     Attributes:
         vectors: operations on vectors.
         tree: access to leaves by number.
-        is_id: whether rows ask for numbers in the source model, not for values.
-        bits: bits of a number, 8 or 16.
+        is_id: whether numbers of leaves in the source model are wanted, not values.
+        bits: bits of a leaf number, 8 or 16.
     """
 
     vectors: Vectors
@@ -66,12 +66,12 @@ class LeafLookUp:
 
     @property
     def rows(self) -> int:
-        """Rows that are looked up at once."""
+        """Number of rows that are looked up at once."""
         return WORD_BITS // self.bits if self._how is None else TABLE_ROWS
 
     @property
     def _how(self) -> Way | None:
-        """What writes the look-up in registers, if these hold the table."""
+        """The function that writes the look-up in registers; None if they cannot hold the table."""
         layout = self.tree.layout
         size, able = 0 if self.is_id else layout.table, self.vectors.abilities
         return next(
@@ -98,7 +98,7 @@ class LeafLookUp:
         return self.vectors.call(name, values, write(size, dtype), "%value", **arguments)
 
     def _load_one_by_one(self, word: Any) -> Any:
-        """Load leaves by one number after the other; two of eight bits are loaded together."""
+        """Load the leaves of a word of numbers one by one; 8-bit numbers are read in pairs."""
         bits, zero = self.bits, tirx.const(0, "int64")
         first = self.tree.leaf_id(zero) if self.is_id else self.tree.leaf_value(zero)
         dtype, count, pair = str(first.ty.dtype), WORD_BITS // self.bits, PAIR_BITS // self.bits
@@ -125,7 +125,7 @@ class LeafLookUp:
 
 
 def _pick_values(size: int, dtype: str) -> list[str]:
-    """Set %value to the leaves of 64 rows, out of pairs of registers."""
+    """Return IR lines that set %value to the leaves of 64 rows, by two-register permutes."""
     element, integer, ending = PAIRS[dtype]
     width = WORD_BITS * NUMBERS_IN_WORD // DataType(dtype).bits
     vector, index, lines = f"<{width} x {element}>", f"<{width} x {integer}>", list[str]()
@@ -151,7 +151,7 @@ def _pick_values(size: int, dtype: str) -> list[str]:
 
 
 def _concatenate(parts: list[str], width: int, element: str) -> tuple[list[str], str]:
-    """Return the text that joins vectors to one, and what it calls that."""
+    """Return IR lines that concatenate vectors, and the name of the result."""
     lines = list[str]()
     while len(parts) > 1:
         vector, width = f"<{width} x {element}>", 2 * width
@@ -167,10 +167,10 @@ def _concatenate(parts: list[str], width: int, element: str) -> tuple[list[str],
 def choose_by_bits(
     parts: list[str], by: str, bit: int, vector: str, element: str
 ) -> tuple[list[str], str]:
-    """Choose among vectors, lane by lane, by the bits of a number from one bit on.
+    """Select among vectors, lane by lane, by the bits of a number, starting at one bit.
 
     Returns:
-        the text, and what it calls the result.
+        IR lines, and the name of their result.
     """
     count = vector[1 : vector.index(" ")]
     numbers, lines = f"<{count} x {element}>", []
@@ -193,12 +193,12 @@ def choose_by_bits(
 
 
 def _pick_bytes(pick: Picker, width: int, size: int, dtype: str) -> list[str]:
-    """Set %value to the leaves of 64 rows, out of a table of `size` bytes for each byte of a leaf.
+    """Return IR lines that set %value to 64 leaves, from byte tables of `size` entries.
 
-    Registers are unpacked part by part, so rows are placed before as their leaves come out.
+    Unpacking permutes the rows within a register, so rows are reordered beforehand to compensate.
 
     Args:
-        pick: sets %b<byte>_<piece> to the bytes of the rows of each register, given a byte.
+        pick: returns lines that set %b<byte>_<piece> to that byte of the leaf of each row.
         width: bytes of a register.
         size: entries of the table.
         dtype: of leaves.
@@ -229,7 +229,7 @@ def _pick_bytes(pick: Picker, width: int, size: int, dtype: str) -> list[str]:
 
 
 def _permute_bytes(byte: int, size: int) -> list[str]:
-    """Set %b<byte>_0 to the bytes at %n0 of a table, by AVX-512 VBMI."""
+    """Return IR lines that look up the bytes at %n0 by AVX-512 VBMI, into %b<byte>_0."""
     name, parts, lines = f"b{byte}_0", [f"t{byte}_{k}" for k in range(size // 64)], list[str]()
     for k, part in enumerate(parts):
         lines += load_register(part, "%table", byte * size + 64 * k)
@@ -247,10 +247,10 @@ def _permute_bytes(byte: int, size: int) -> list[str]:
 
 
 def _shuffle_bytes(byte: int, size: int) -> list[str]:
-    """Set %b<byte>_<piece> to the bytes at %n<piece> of a table, by AVX2.
+    """Return IR lines that look up the bytes at %n<piece> by AVX2, into %b<byte>_<piece>.
 
-    16 bytes at a time are looked up by numbers whose highest bit is set where they are of other
-    bytes, which gives 0.
+    Each look-up covers 16 bytes of the table; indices into other parts get their highest bit set,
+    which gives 0.
     """
     vector, half, lines = "<32 x i8>", "<16 x i8>", list[str]()
     twice = [*range(16), *range(16)]
@@ -274,7 +274,7 @@ def _shuffle_bytes(byte: int, size: int) -> list[str]:
 
 
 def _table_bytes(byte: int, size: int) -> list[str]:
-    """Set %b<byte>_<piece> to the bytes at %n<piece> of a table, by NEON."""
+    """Return IR lines that look up the bytes at %n<piece> by NEON, into %b<byte>_<piece>."""
     vector, lines, totals = "<16 x i8>", list[str](), [""] * (TABLE_ROWS // 16)
     for first in range(0, size, 64):
         parts = [f"t{byte}_{first + 16 * k}" for k in range(4)]
@@ -295,9 +295,9 @@ def _table_bytes(byte: int, size: int) -> list[str]:
 
 
 def _join_bytes(width: int, piece: int, item: int, element: str) -> tuple[list[str], list[str]]:
-    """Return the text that joins bytes, %b<byte>_<piece>, to values, and the vectors of these.
+    """Return IR lines that join bytes %b<byte>_<piece> to values, and the vectors' names.
 
-    Round by round, what belongs together of pairs of registers is interleaved.
+    Each round interleaves pairs of registers.
     """
     parts, lines, bits = width // LANE_BYTES, list[str](), 8
     # the registers that hold the same bytes of leaves, by the bytes
@@ -326,7 +326,7 @@ def _join_bytes(width: int, piece: int, item: int, element: str) -> tuple[list[s
 
 
 def _interleave(count: int, parts: int, upper: int) -> list[int]:
-    """Return the places that interleave the lower or upper halves of the parts of two registers."""
+    """Return the shuffle indices that interleave lower or upper halves of two registers."""
     half = count // parts // 2
     starts = (half * (2 * part + upper) for part in range(parts))
     return [at for start in starts for k in range(half) for at in (start + k, start + k + count)]

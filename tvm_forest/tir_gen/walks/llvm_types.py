@@ -8,9 +8,9 @@ from __future__ import annotations
 import tvm
 
 ELEMENTS = {"float32": "float", "float64": "double"}
-"""LLVM's names of element types that are no integers."""
+"""LLVM's names of floating-point types."""
 SHORT = {"float32": "f32", "float64": "f64"}
-"""How LLVM calls them in names of its own functions."""
+"""LLVM's type suffixes in the names of intrinsics."""
 
 
 def llvm_type(dtype: str) -> str:

@@ -1,4 +1,4 @@
-"""Where a row goes at a node, or at all nodes of a tile.
+"""Decides where a row goes at a node, or at all nodes of a tile.
 
 takes: a TreeAccess, a node, a row; gives: expressions.
 
@@ -7,11 +7,11 @@ A tile is decided in one of two forms. With vectors, for LLVM:
     x       = pick(row, features of the tile)
     outcome = bits(x < thresholds of the tile)
 
-Without, for vectors whose lanes are rows and for other compilers, node by node:
+Without, where lanes are rows or another compiler is used, node by node:
 
     outcome = (x0 < threshold 0) << 0 | (x1 < threshold 1) << 1 | ...
 
-By a team of threads of a GPU, each of which decides one node:
+With a team of GPU threads, each of which decides one node:
 
     outcome = ballot(x < threshold of node lane)
 """
@@ -30,17 +30,17 @@ from .. import ops
 from .vectors import Vectors
 
 LoadedTests = list[tuple[Any, NodeTest]]
-"""What a walk loads at a node: tests, each after the value of the row that it compares."""
+"""The tests that a walk loads at a node, each with the row's value that it compares."""
 
 
 @dataclass(frozen=True)
 class Comparer:
-    """How rows are compared with nodes.
+    """Compares rows with nodes.
 
     Attributes:
         comparison: "<" or "<=".
-        vectors: vector operations that tiles may be decided with, or None.
-        at_once: whether one load brings all fields of a node, as GPUs want it.
+        vectors: vector operations for the tests of tiles, or None.
+        at_once: whether all fields of a node come with one load, as suits GPUs.
         by_team: whether a team of threads decides a tile together.
     """
 
@@ -51,17 +51,17 @@ class Comparer:
 
     @classmethod
     def on(cls, comparison: str, abilities: frozenset[str] | None) -> Comparer:
-        """Compare on a CPU that can do so much, in LLVM's words; None for another compiler."""
+        """Return a comparer for a CPU with these LLVM features, or for another compiler if None."""
         if abilities is None:
             return cls(comparison, None, at_once=True)
         return cls(comparison, Vectors(abilities))
 
     def wrap(self, body: tirx.Stmt) -> tirx.Stmt:
-        """Add the functions of vector operations that a statement calls."""
+        """Attach the vector functions that a statement calls."""
         return body if self.vectors is None else self.vectors.wrap(body)
 
     def load(self, access: TreeAccess, node: Any, row: Any, hold: Any) -> LoadedTests:
-        """Load what decides at `node`, and the values of the row; `row` is a load of the row."""
+        """Load the tests at `node`, and the values of the row that they compare."""
         size = access.tile_size
         if size == 1:
             tests = [(access.test_at_once if self.at_once else access.test)(node, hold)]
@@ -78,7 +78,7 @@ class Comparer:
         ]
 
     def outcome(self, access: TreeAccess, loaded: LoadedTests) -> Any:
-        """Return truth for left, or the bits of a tile."""
+        """Return whether the row goes left, or for a tile the outcomes as bits."""
         if access.tile_size == 1:
             return self.goes_left(*loaded[0])
         if self.by_team:
@@ -95,7 +95,7 @@ class Comparer:
     def goes_left(self, value: Any, test: NodeTest) -> Any:
         """Return whether a value goes left.
 
-        Ordered comparisons are false for NaN, so NaN goes right unless its default side is left.
+        Ordered comparisons are false for NaN, so NaN goes right unless the default side is left.
         """
         less = value < test.threshold if self.comparison == "<" else value <= test.threshold
         if test.default_left is None:

@@ -1,9 +1,9 @@
-"""The walk of one row through tiles of bytes in 8 trees, as a function in LLVM's language.
+"""Emits an LLVM IR function that walks one row through byte tiles in 8 trees.
 
 takes: codes of a row, addresses of tiles; gives: a call of the function, which `Vectors` writes.
 
-A byte of `reached` is 4 times the number of the tile on its tier, so that an address, 16 bytes a
-tile, needs a shift by 2 only, and the leaf number of a tree of 8 levels still fits.
+A byte of `reached` is 4 times the tile's number on its tier, so that an address, at 16 bytes a
+tile, needs only a shift by 2, and the leaf number of a tree of 8 levels still fits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OUTCOMES = 1 << 7
 
 
 def find_child(outcome: int) -> int:
-    """Return the child of a tile that its tests lead to; bit i is 1 if test i goes right."""
+    """Return the child that the outcome of a tile leads to; bit i is 1 if test i goes right."""
     node = 0
     for _ in range(TILE_LEVELS):
         node = 2 * node + 1 + (outcome >> node & 1)
@@ -40,10 +40,10 @@ def find_child(outcome: int) -> int:
 
 @dataclass(frozen=True)
 class Tiers:
-    """Writes the walk through all tiers of tiles.
+    """Emits the walk through all tiers of tiles.
 
     Attributes:
-        vectors: takes the functions.
+        vectors: collects the functions.
         layout: the layout.
     """
 
@@ -51,7 +51,7 @@ class Tiers:
     layout: OctetsLayout
 
     def begin(self, codes: Any, root: Any) -> Any:
-        """Return what 8 trees reach by their first tiles, a byte of a uint64 each.
+        """Return the tiles that 8 trees reach from their root tiles, one byte of a uint64 each.
 
         Args:
             codes: load of the first code of the row.
@@ -69,13 +69,13 @@ class Tiers:
         return self._call("begin", lines, result, codes, tiles=tirx.address_of(root))
 
     def follow(self, tier: int, codes: Any, tile: Any, reached: Any) -> Any:
-        """Return what 8 trees reach by the tiles of a tier, from 1 on; on the last one, leaves.
+        """Return the tiles, or leaves on the last tier, that 8 trees reach from those of a tier.
 
         Args:
             tier: number of the tier.
             codes: as for `begin`.
             tile: load of the first byte of the tiles of the tier.
-            reached: what `begin` or the tier before gave.
+            reached: result of `begin`, or of this function for the tier before.
         """
         lines, is_last = [*self._load_tiles(tier), *self._decide()], tier == self.layout.tiers - 1
         # 4 times the number of a leaf might not fit
@@ -95,7 +95,7 @@ class Tiers:
         return self.vectors.call(name, "uint64", lines, result, **row, **arguments)
 
     def _decide(self) -> list[str]:
-        """Set %child to 4 times the child of every tile, whose %columns and %ranks are set."""
+        """Return IR lines that set %child to 4 times each child, from %columns and %ranks."""
         compared = [
             f"%truth = icmp uge {BYTES} %seen, %ranks",
             f"%bits = bitcast <{REGISTER} x i1> %truth to i64",
@@ -105,7 +105,7 @@ class Tiers:
         return [*_load_codes(), *compared, *_count_children()]
 
     def _permute_codes(self) -> list[str]:
-        """Set %seen to the codes in %columns, out of one register or two."""
+        """Return IR lines that permute the codes at %columns into %seen, from 1 or 2 registers."""
         lines = load_register("codes0", "%codes", 0)
         if self.layout.code.room <= REGISTER:
             return [*lines, f"%seen = {PERMUTE}({BYTES} %codes0, {BYTES} %columns)"]
@@ -114,7 +114,7 @@ class Tiers:
         return [*lines, f"%seen = {PERMUTE_TWO}({tables})"]
 
     def _load_tiles(self, tier: int) -> list[str]:
-        """Set %columns and %ranks to those of the tiles that were reached."""
+        """Return IR lines that load %columns and %ranks of the tiles that were reached."""
         size, lines = TILE_BYTES, list[str]()
         if tier == self.layout.tiers - 1:
             size = END_WORDS * tvm.DataType(self.layout.dtype).itemsize
@@ -141,7 +141,7 @@ class Tiers:
 
 
 def _join(name: str, parts: list[str]) -> tuple[list[str], str]:
-    """Return the text that joins vectors of two words, and the name of the whole."""
+    """Return IR lines that concatenate vectors of two words, and the name of the result."""
     lines, width = list[str](), 2
     while len(parts) > 1:
         mask, joined = ", ".join(f"i32 {k}" for k in range(2 * width)), list[str]()
@@ -154,7 +154,7 @@ def _join(name: str, parts: list[str]) -> tuple[list[str], str]:
 
 
 def _look_up_children() -> list[str]:
-    """Set %child by %bits, out of a table in two registers."""
+    """Return IR lines that look %child up by %bits, in a two-register table."""
     halves = [
         ", ".join(f"i8 {4 * find_child(x)}" for x in range(begin, begin + REGISTER))
         for begin in (0, REGISTER)
@@ -171,7 +171,7 @@ def _look_up_children() -> list[str]:
 
 
 def _load_codes() -> list[str]:
-    """Set %seen to the codes in %columns, one by one."""
+    """Return IR lines that load the codes at %columns into %seen, one by one."""
     lines = list[str]()
     for lane in range(REGISTER):
         before = f"%seen{lane - 1}" if lane else "poison"
@@ -187,7 +187,7 @@ def _load_codes() -> list[str]:
 
 
 def _count_children() -> list[str]:
-    """Set %child by %bits, level by level in all trees."""
+    """Return IR lines that compute %child from %bits, level by level in all trees."""
 
     def one(name: str, operation: str, left: str, right: str) -> str:
         right = right if right.startswith("%") else f"splat (i8 {right})"

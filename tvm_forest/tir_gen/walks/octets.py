@@ -1,4 +1,4 @@
-"""A walk of one row in 8 trees at once, whose codes and tiles are registers.
+"""Walks one row through 8 trees at once, with codes and tiles in registers.
 
 takes: a leaf loop over trees; gives: its code.
 
@@ -6,9 +6,9 @@ takes: a leaf loop over trees; gives: its code.
     right   = codes[columns of tiles] >= ranks of tiles          64 bits, 8 of each tree
     reached = 8 * reached + child[right of the tree]             a byte of each tree
 
-The bits of a tile of 3 levels are a number below 128, and the child that they lead to is looked up
-in a table of as many bytes, which is the same for all tiles. Additions follow in the order of the
-trees; the processor does them while the next 8 trees are walked.
+The outcomes of a tile of 3 levels form a number below 128, and a 128-byte table, the same for all
+tiles, gives the child. Leaves are added in the order of the trees; the processor overlaps the
+additions with the walk through the next 8 trees.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OctetWalker(Walker):
-    """A row walks through 8 trees at a time."""
+    """Walks a row through 8 trees at a time."""
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
-        """Refuse loops over trees that begin inside an octet, and rows that are coded together."""
+        """Refuse loops over trees that start inside an octet, and codes of several rows."""
         trees = (x for loop in loops for x in sch.path(loop.name)[:-1] if x.kind == "tree")
         odd = next((x for x in trees if x.start % TREES or x.step % TREES), None)
         if odd is not None:
@@ -52,7 +52,7 @@ class OctetWalker(Walker):
             )
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Lower a leaf loop in groups of 8 trees, and one of what is left."""
+        """Lower a leaf loop in groups of 8 trees, with a smaller last group."""
         code, walk = Builder(), ops.find_walk(loop.body)
         assert walk is not None, "checked by LowerWalks"
         loop, put_back = keep_sum(code, loop)
@@ -70,11 +70,11 @@ class OctetWalker(Walker):
 
 
 class _Line:
-    """The octets of a loop on their way, each one tier further than the next.
+    """A software pipeline of the octets of a loop; each octet is one tier ahead of the next.
 
-    While the leaves of an octet are added, one after the other, the octets behind it are walked. A
-    processor looks ahead by some hundred instructions only, and what a tier gives comes when two
-    more octets have begun, so as many wait at each tier.
+    While the leaves of an octet are added, one after the other, later octets are walked. A
+    processor looks only some hundred instructions ahead, and the result of a tier is ready when two
+    more octets have begun, so two octets wait at each tier.
     """
 
     def __init__(self, walker: Walker, code: Builder, loop: tirx.For, codes: Any) -> None:
@@ -94,11 +94,11 @@ class _Line:
                 code.put(cell, self._walk(tier, i64(octet), cell))
 
     def emit(self, number: Any, here: Any) -> None:
-        """Do what the loop does with the leaves of `here` trees of an octet, and move up.
+        """Add or store the leaves of `here` trees of an octet, and advance the pipeline.
 
         Args:
-            number: of the octet in the loop; calls are about one octet after the other.
-            here: trees, 1 to 8.
+            number: of the octet in the loop; successive calls must pass successive octets.
+            here: number of trees, 1 to 8.
         """
         leaves, code = self._reached[-1][0], self._code
         each = [self._trees(number, k) for k in range(TREES)]
@@ -118,7 +118,7 @@ class _Line:
             code.put(cells[-1], value)
 
     def _walk(self, tier: int, number: Any, reached: Any) -> Any:
-        """Return what an octet reaches by a tier."""
+        """Return the tiles or leaves that an octet reaches after a tier."""
         octet = self._open(number)
         if tier:
             return self._tiers.follow(tier, self._codes, octet.tile(tier), reached)

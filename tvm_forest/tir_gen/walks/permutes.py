@@ -1,4 +1,4 @@
-"""A walk of 16 rows in 4 trees at once, whose tables are registers.
+"""Walks 16 rows through 4 trees at once, with tables in registers.
 
 takes: a loop over trees with a leaf loop inside; gives: their code.
 
@@ -10,10 +10,10 @@ Lane 16 q + r is row r in tree q. A hop of all 64 lanes:
     arrives   = node >= next inner nodes of word[q]
     leaf      = node + leaf shift of word[q], for lanes that arrive now
 
-The row codes of 16 rows and the nodes of a level are tables in registers, out of which one
-instruction of AVX-512 picks a byte for every lane. Lanes that have arrived at a leaf go on, through
-whatever bytes come next, and what they find is not used. So a hop has no branch and takes the same
-time for all rows; the walk ends when the last lane has arrived.
+The row codes of 16 rows and the nodes of a level are tables in registers, from which one AVX-512
+instruction picks a byte for every lane. Lanes that have arrived at a leaf go on through whatever
+bytes come next, and those results are ignored. So a hop has no branch and takes the same time for
+all rows; the walk ends when the last lane has arrived.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
 ALL_DONE = 2**64 - 1
 ZEROS = tirx.Broadcast(tirx.const(0, "uint8"), LANES)
 FIELDS = ("rank", "column", "left", "right")
-"""Fields of a node, by their numbers in `LevelTree.byte`."""
+"""Fields of a node, in the order of their numbers in `LevelTree.byte`."""
 WIDE = 48
 """Bit of a level's word that marks a wide level."""
 GROUPS_ABREAST = 2
-"""Groups of rows that walk side by side, for each hop of a group waits for the one before it."""
+"""Groups of rows that walk side by side, to hide the latency of each group's hops."""
 
 
 @dataclass(frozen=True)
 class PermuteWalker(BlockWalker):
-    """Rows walk 16 by 16, through up to 4 trees at once."""
+    """Walks rows 16 at a time, through up to 4 trees at once."""
 
     how: ClassVar[str] = "permute"
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
-        """Refuse vectors in leaves too: there is one number for a leaf."""
+        """Refuse models with leaf vectors too, since this layout stores one number per leaf."""
         if sch.vectors:
             raise ScheduleError(
                 f"represent_as: argument 'name': {sch.layout!r} looks up one number for a "
@@ -69,11 +69,11 @@ class PermuteWalker(BlockWalker):
 
     @classmethod
     def computed_rows(cls, extent: Any, count: int) -> Any | None:
-        """Whole groups of 16 rows."""
+        """Return the number of rows rounded up to whole groups of 16."""
         return tirx.ceildiv(extent, i64(ROWS)) * ROWS
 
     def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
-        """Take the trees of a loop four by four, and those that are left together."""
+        """Walk the trees of a loop four at a time, and the remainder together."""
         code, always = Builder(), tirx.const(True, "bool")
         whole = tirx.floordiv(trees.extent, i64(TREES))
         with code.repeat("four", whole) as four:
@@ -89,19 +89,19 @@ class PermuteWalker(BlockWalker):
         return code.finish()
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Take one tree, where the loop around is not over trees."""
+        """Walk one tree, where the loop around is not over trees."""
         code = Builder()
         self._emit(code, [loop], [tirx.const(True, "bool")])
         return code.finish()
 
     def _emit(self, code: Builder, leaves: list[Any], inside: list[Any]) -> None:
-        """Let rows walk through up to 4 trees at once, then store what they find, tree by tree.
+        """Walk rows through up to 4 trees at once, then store the leaves, tree by tree.
 
         Args:
             code: where statements go.
             leaves: a leaf loop for each tree.
-            inside: for each, whether it is a tree of its own, and not the last one once more to
-                fill lanes.
+            inside: for each tree, the condition that it is part of the loop, not the last tree
+                repeated to fill lanes.
         """
         calls: list[Any] = [ops.find_walk(leaf.body.value) for leaf in leaves]
         trees: list[Any] = self.open_trees(code, calls)
@@ -130,14 +130,14 @@ class PermuteWalker(BlockWalker):
 
 @dataclass(frozen=True)
 class PermuteWalk:
-    """Rows on their way through trees.
+    """The state of rows that walk through 4 trees.
 
     Attributes:
         code: where statements go.
         trees: 4 trees, which may be the same.
         codes: loads of the first rows of groups of 16, which walk side by side.
-        right: LLVM's word for the comparison of a code with a rank that leads to the right.
-        permutes: look-ups of bytes.
+        right: LLVM's predicate on (code, rank) that is true if the row goes right.
+        permutes: the byte look-ups.
     """
 
     code: Builder
@@ -147,7 +147,7 @@ class PermuteWalk:
     permutes: Permutes
 
     def emit(self) -> list[Any]:
-        """Emit the walk; returns cells with the number of each lane's leaf, one for each group."""
+        """Emit the walk; returns cells with each lane's leaf number, one for each group of rows."""
         hold, put, permutes = self.code.hold, self.code.put, self.permutes
         nodes = [hold("node", ZEROS) for _ in self.codes]
         leaves = [hold("leaf", ZEROS) for _ in self.codes]
@@ -207,7 +207,7 @@ class PermuteWalk:
                 self.code.store(cell.source, self.trees[0].byte(field, at), [lane])
 
     def _codes(self, load: Any, column: Any) -> Any:
-        """Load each lane's row code in its column; `load` is of the first row of their group."""
+        """Load each lane's row code in its column; `load` addresses the first row of the group."""
         codes, group = load.source, load.indices[0]
         if self.permutes.vectors.permutes_bytes:
             first = codes[group, i64(0), i64(0)]
@@ -220,7 +220,7 @@ class PermuteWalk:
         return cell
 
     def leaves(self, number: Any, place: int, is_id: bool) -> Any:
-        """Emit the look-up of the leaves of 16 rows in one of the trees; returns a buffer."""
+        """Emit the look-up of 16 rows' leaves in one of the trees; returns a buffer."""
         tree = self.trees[place]
         if tree.layout.table and not is_id and self.permutes.vectors.permutes_bytes:
             first = tree.leaf_value(i64(0))

@@ -1,9 +1,9 @@
-"""Lines of LLVM's language that load features of a row, each lane another one.
+"""Emits LLVM IR that loads features of a row, a different one in each lane.
 
-takes: the dtype and width of a row, what the CPU can do; gives: the lines of a function.
+takes: dtype and width of a row, features of the CPU; gives: the lines of a function.
 
-Values are gathered if LLVM calls the CPU's gather fast, otherwise loaded one by one. A narrow row
-is held in registers, from each of which, or from two, one instruction picks all lanes.
+Values are gathered if LLVM calls the CPU's gather fast, else loaded one by one. A narrow row is
+kept in registers, and one instruction picks all lanes from one or two of them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def write_pick(
 
     Args:
         base: dtype of the row.
-        count: features of a row; None if that is not known.
-        lanes: how many are loaded.
-        abilities: what the CPU can do, in LLVM's words.
+        count: number of features in a row; None if it is not known.
+        lanes: number of values to load.
+        abilities: LLVM's names of the CPU's features.
     """
     lines = _from_registers(count, lanes, abilities) if base == "float32" else None
     if lines is not None:
@@ -34,7 +34,7 @@ def write_pick(
 
 
 def _gather(base: str, lanes: int) -> list[str]:
-    """Load from memory, whatever the width of a row."""
+    """Return IR lines that gather from memory, for a row of any width."""
     element = ELEMENTS[base]
     vector, mask = f"<{lanes} x {element}>", f"<{lanes} x i1>"
     name, size = (
@@ -50,7 +50,7 @@ def _gather(base: str, lanes: int) -> list[str]:
 
 
 def _loads(base: str, lanes: int) -> list[str]:
-    """Load from memory, one after the other."""
+    """Return IR lines that load from memory, one value after the other."""
     element, lines = ELEMENTS[base], list[str]()
     for k in range(lanes):
         before = f"%x{k - 1}" if k else "poison"
@@ -65,7 +65,10 @@ def _loads(base: str, lanes: int) -> list[str]:
 
 
 def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) -> list[str] | None:
-    """Pick from one register or two that hold the row, if they do."""
+    """Return IR lines that permute one or two registers that hold the row.
+
+    None if it does not fit.
+    """
     width, number = count_registers(count, abilities)
     if not 0 < number <= width // 8 or lanes > 8:
         return None
@@ -74,9 +77,9 @@ def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) ->
 
 
 def count_registers(count: int | None, abilities: frozenset[str]) -> tuple[int, int]:
-    """Return how many floats a register has that lanes can be picked from, and how many hold a row.
+    """Return how many floats a register holds, and how many registers hold a row.
 
-    No register does where the CPU cannot pick lanes, or `count`, the features, is not known.
+    The second is 0 if the CPU cannot permute lanes, or `count`, the number of features, is unknown.
     """
     wide = "avx512f" in abilities and (count is None or count > 8 or "avx2" not in abilities)
     width = 16 if wide else 8
@@ -85,14 +88,14 @@ def count_registers(count: int | None, abilities: frozenset[str]) -> tuple[int, 
 
 
 def load_row(place: int, count: int, width: int) -> list[str]:
-    """Load one of the registers that hold %row as %h0, %h1, ...; its end is not read over."""
+    """Return IR lines that load part `place` of %row as %h<place>, and nothing past its end."""
     load = _write_masked_load(f"%r{place}", min(count - place * width, width), width)
     at = f"%r{place} = getelementptr float, ptr %row, i64 {place * width}"
     return [at, f"%h{place} = call {load}"]
 
 
 def pick_from_registers(number: int, width: int, lanes: int) -> list[str]:
-    """Pick the lanes %feature of a row as %x, out of registers, see `load_row`; 4 at most."""
+    """Return IR lines that pick the lanes %feature of a row into %x; see `load_row`."""
     widen = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
     cut = ", ".join(f"i32 {k}" for k in range(lanes))
     index, vector = f"<{lanes} x i32>", f"<{width} x float>"
@@ -108,7 +111,7 @@ def pick_from_registers(number: int, width: int, lanes: int) -> list[str]:
 
 
 def _choose(count: int, width: int, bit: int) -> list[str]:
-    """Set %all to those of %g0, %g1, ... that the bits of %wide choose, from bit one on."""
+    """Return IR lines that select %all from %g0, %g1, ... by the bits of %wide from `bit` on."""
     vector, places, zero = f"<{width} x float>", f"<{width} x i32>", "zeroinitializer"
     lines, names = list[str](), [f"%g{k}" for k in range(count)]
     while len(names) > 1:

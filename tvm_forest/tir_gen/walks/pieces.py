@@ -1,4 +1,4 @@
-"""Walks of one row through many trees at once, a piece of each tree in turn.
+"""Walks one row through many trees at once, one piece of each tree in turn.
 
 takes: a leaf loop over trees; gives: its code.
 
@@ -10,9 +10,9 @@ takes: a leaf loop over trees; gives: its code.
             keep the walk, at the next piece, unless exit is a leaf
     add the values of found[k], in the order of the trees
 
-A step has no branch, and asks for the line that its walk comes to next. By the next lap that line
-is there, for a processor waits for some dozen of them at once, and walks one by one would wait for
-each. Walks that have ended take no time.
+A step has no branch, and prefetches the line that its walk reaches next. That line has arrived by
+the next lap, because a processor has some dozen loads in flight at once; walks one by one would
+wait for each. Walks that have ended take no time.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
     from ...layouts.pieces import PieceTree
 
 MOST_WALKS = 126
-"""Walks of a lap: enough to wait for memory together, and so few that TVM puts them on the stack,
-where LLVM knows that no store to them changes the row."""
+"""Walks of a lap: enough to overlap their cache misses, and few enough for TVM's stack, where
+LLVM can prove that no store to them changes the row."""
 
 LANES = TESTS + 1
-"""Tests of a line, and a lane of a vector that counts for nothing."""
+"""Tests of a line, and one unused vector lane."""
 
 MOST_REGISTERS = 4
-"""Registers that hold a row; the lanes of wider rows are loaded from memory."""
+"""Most registers that hold a row; features of wider rows are loaded from memory."""
 
 NUMBER_AT = 40
-"""First bit of the number of a value in what a step gives."""
+"""First bit of the leaf value's number in the result of a step."""
 
 
 @dataclass(frozen=True)
 class PieceWalker(Walker):
-    """A row walks through all trees of a loop together."""
+    """Walks a row through all trees of a loop together."""
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Lower a leaf loop in parts of equal size, whose trees walk together."""
+        """Lower a leaf loop in parts of equal size; the trees of a part are walked together."""
         code = Builder()
         loop, put_back = keep_sum(code, loop)
         extent = loop.extent.astype("int64")
@@ -88,7 +88,7 @@ class PieceWalker(Walker):
 
 
 def _emit_lap(code: Builder, steps: _Steps, at: Any, found: Any, left: Any) -> None:
-    """Emit a lap: a step of each of the walks that are left, at the beginning of `at`."""
+    """Emit a lap: one step for each unfinished walk; these are at the beginning of `at`."""
     kept = code.hold("kept", i64(0))
     with code.repeat("walk", left) as k:
         walk = code.hold("walk", at[k])
@@ -111,7 +111,7 @@ def _word(value: int) -> Any:
 
 
 def _join(walk: Any, piece: Any) -> Any:
-    """Return a walk and the piece that it has come to, in a word."""
+    """Pack a walk and the piece it has reached into one word."""
     return tirx.shift_left(walk.astype("uint64"), _word(32)) | piece.astype("uint64")
 
 
@@ -121,14 +121,14 @@ def _tree_of(walk: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Writes a step of a walk, as a function in LLVM's language.
+    """Emits a step of a walk, as an LLVM IR function.
 
     Attributes:
-        vectors: takes the functions.
-        comparison: "<" or "<=", what sends a value to the left.
+        vectors: collects the functions.
+        comparison: "<" or "<="; values that compare so go left.
         row: load of the first feature of the row.
         held: cells of the registers that hold the row; none if it is read from memory.
-        tree: gives addresses.
+        tree: computes addresses.
     """
 
     vectors: Vectors
@@ -139,9 +139,9 @@ class _Steps:
 
     @classmethod
     def of(cls, walker: Walker, code: Builder, row: Any, tree: PieceTree) -> _Steps:
-        """Emit the load of a row that registers can hold.
+        """Emit the load of a row into registers if these can hold it.
 
-        The load stands before the loops, for LLVM would not always find out that it may.
+        The load is emitted before the loops, since LLVM does not always hoist it.
         """
         vectors, columns = walker.comparer.vectors, int(row.source.shape[-1])
         assert vectors is not None, "only LLVM compiles pieces"
@@ -154,21 +154,21 @@ class _Steps:
         return cls(vectors, walker.comparer.comparison, row, held, tree)
 
     def find(self, piece: Any, step: Any) -> Any:
-        """Return what is found by a step that comes to a leaf: its number, see `look_up`."""
+        """Return the leaf's number after a step that reaches a leaf; see `look_up`."""
         if "leaf_value" not in self.tree.buffers:
             return self.find_exit(piece)
         return tirx.shift_right(step, _word(NUMBER_AT)) & _word((1 << LEAF_BIT) - 1)
 
     def look_up(self, number: Any) -> Any:
-        """Return the value or number of the leaf."""
+        """Return the value of a leaf, or its number in the source model."""
         has_values = "leaf_value" in self.tree.buffers
         return self.tree.leaf_value(number) if has_values else self.tree.leaf_id(number)
 
     def take(self, piece: Any) -> Any:
-        """Return what a walk comes to from a piece, uint64.
+        """Emit a walk's step through a piece; returns a uint64.
 
-        Its lower half is the next piece. The highest bit says whether the walk has come to a leaf
-        instead, and those from `NUMBER_AT` on are the number of the leaf's value.
+        Its lower half is the next piece. The highest bit is set if the walk has reached a leaf
+        instead, and the bits from `NUMBER_AT` on are then the number of the leaf's value.
         """
         layout = self.tree.layout
         size = tvm.DataType(layout.dtype).itemsize
@@ -202,7 +202,7 @@ class _Steps:
         return self._call("step", lines, "%step", piece, buffers)
 
     def find_exit(self, piece: Any) -> Any:
-        """Return by which exit a walk leaves a piece, counted from the first line, uint64."""
+        """Return the exit by which a walk leaves a piece, counted over all lines, uint64."""
         lines = [
             *self._find_exit(),
             f"%first = mul i64 %line, {LANES}",
@@ -213,7 +213,7 @@ class _Steps:
     def _call(
         self, name: str, lines: list[str], result: str, piece: Any, buffers: list[str]
     ) -> Any:
-        """Call a function of the row, a piece, and the addresses of some buffers."""
+        """Call a function with the row, a piece, and the addresses of some buffers."""
         layout, strict = self.tree.layout, self.comparison == "<"
         facts = (strict, layout.any_default_left, layout.has_bases, self.row.source.shape[-1])
         name = "_".join(map(str, (f"piece_{name}", layout.dtype, *map(int, facts), len(buffers))))
@@ -223,7 +223,7 @@ class _Steps:
         return self.vectors.call(name, "uint64", lines, result, piece=piece, **row, **addresses)
 
     def _find_exit(self) -> list[str]:
-        """Set %begin to the address of the %line of a piece, and %exit to its exit, 0 to 7."""
+        """Return IR lines that set %begin to the address of %line, and %exit to 0 to 7."""
         layout, columns = self.tree.layout, int(self.row.source.shape[-1])
         _, picks, x = write_pick("float32", columns, LANES, self.vectors.abilities)
         if self.held:
@@ -265,7 +265,7 @@ class _Steps:
         ]
 
     def _add_base(self) -> list[str]:
-        """Set %next to the piece that an exit leads to which says %near."""
+        """Return IR lines that set %next to the piece of an exit, from %near."""
         if not self.tree.layout.has_bases:
             return ["%next = add i32 %near, 0"]
         return [
@@ -277,7 +277,7 @@ class _Steps:
 
 
 def _load(name: str, kind: str, pointer: str, at: int) -> list[str]:
-    """Load a value some bytes behind a pointer."""
+    """Return IR lines that load a value at a byte offset from a pointer."""
     return [
         f"%{name}p = getelementptr i8, ptr {pointer}, i64 {at}",
         f"%{name} = load {kind}, ptr %{name}p, align 1",
@@ -285,7 +285,7 @@ def _load(name: str, kind: str, pointer: str, at: int) -> list[str]:
 
 
 def _find_element(name: str, first: str, number: str, size: int) -> list[str]:
-    """Set a pointer to an element of so many bytes, by its number, i32."""
+    """Return IR lines that set a pointer to the i32-numbered element of `size` bytes."""
     return [
         f"%{name}64 = zext i32 {number} to i64",
         f"%{name} = getelementptr [{size} x i8], ptr {first}, i64 %{name}64",

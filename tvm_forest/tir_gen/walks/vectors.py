@@ -1,11 +1,11 @@
-"""Vector operations that TIR has no word for, as functions in LLVM's language.
+"""Emits vector operations that TIR lacks, as LLVM IR functions.
 
-takes: vector expressions; gives: calls, and the text of the functions that they call.
+takes: vector expressions; gives: calls, and the text of the called functions.
 
     pick(row, features)      values of some features of a row, a lane each
     bits("olt", a, b)        bit i of the result is a[i] < b[i]
 
-LLVM makes of them what the CPU has: vcmpps and kmov with AVX-512, vcmpps and vmovmskps with AVX2.
+LLVM selects the CPU's instructions: vcmpps and kmov with AVX-512, vcmpps and vmovmskps with AVX2.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from .llvm_types import SHORT, llvm_type
 from .picks import write_pick
 
 BYTES = "<64 x i8>"
-"""A register of AVX-512."""
+"""LLVM type of an AVX-512 register of bytes."""
 SELECT = 0b11001010
-"""Bit k is what a selection gives for the bits of k: that of the mask is the highest."""
+"""Truth table of `mask ? a : b` for vpternlog; the mask is the highest bit of the index."""
 REGISTER_BITS = {2: 128, 4: 256, 8: 512}
-"""Bits of registers with so many words."""
+"""Register width in bits, by number of 64-bit words."""
 PERMUTE = f"call {BYTES} @llvm.x86.avx512.permvar.qi.512"
 PERMUTE_TWO = f"call {BYTES} @llvm.x86.avx512.vpermi2var.qi.512"
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Writes functions, each once, and calls them.
+    """Collects LLVM IR functions, each once, and emits their calls.
 
     Attributes:
-        abilities: what the CPU can do, and do fast, in LLVM's words, such as "avx512f".
-        functions: text of the functions that were called, by name.
+        abilities: LLVM's names of the CPU's features, including those it does fast, as "avx512f".
+        functions: text of the functions called so far, by name.
     """
 
     abilities: frozenset[str]
@@ -45,29 +45,29 @@ class Vectors:
 
     @property
     def permutes_bytes(self) -> bool:
-        """Whether one instruction picks bytes out of two registers."""
+        """Whether one instruction picks bytes from two registers."""
         return "avx512vbmi" in self.abilities
 
     @property
     def words(self) -> int:
-        """Words of a register of bits."""
+        """Number of 64-bit words in a vector register."""
         return 8 if "avx512f" in self.abilities else 4 if "avx2" in self.abilities else 2
 
     @property
     def selects_bits(self) -> bool:
-        """Whether one instruction takes each bit from one of two registers, by those of a third."""
+        """Whether one instruction selects each bit from one of two registers by a third."""
         return {"avx512f", "avx512vl"} <= self.abilities
 
     def call(
         self, name: str, dtype: str, lines: Iterable[str], result: str, **arguments: Any
     ) -> tirx.Expr:
-        """Call a function, after writing it.
+        """Call a function, and keep its text for `wrap`.
 
         Args:
-            name: what it does, with which types; "tvm_forest_" is put before.
-            dtype: of what it returns.
-            lines: its text, in which the argument `left` is called %left.
-            result: what the text calls what it returns.
+            name: operation and its types; "tvm_forest_" is prepended.
+            dtype: of the result.
+            lines: body of the function, in which the argument `left` is %left.
+            result: IR value to return.
             arguments: expressions.
         """
         name, returned = f"tvm_forest_{name}", llvm_type(dtype)
@@ -78,14 +78,14 @@ class Vectors:
         return tirx.call_pure_extern(dtype, name, *arguments.values())
 
     def wrap(self, body: tirx.Stmt) -> tirx.Stmt:
-        """Add the functions that a statement calls."""
+        """Attach the text of the functions that a statement calls."""
         if not self.functions:
             return body
         text = tvm.ir.StringImm("\n".join(self.functions.values()))
         return tirx.AttrStmt(tirx.IntImm("int32", 0), IMPORT_LLVM, text, body)
 
     def bits(self, how: str, left: Any, right: Any) -> Any:
-        """Compare lane by lane.
+        """Compare floats lane by lane; bit i of the result is the outcome of lane i.
 
         Args:
             how: LLVM's name of a comparison of floats: "olt", "ole", "uno".
@@ -104,7 +104,7 @@ class Vectors:
         return self.call(name, "int32", lines, "%number", left=left, right=right)
 
     def count(self, how: str, left: Any, right: Any) -> Any:
-        """Count the lanes, of 16, whose comparison is true; see `bits`. Returns an int32."""
+        """Count how many of 16 lanes compare true; see `bits`. Returns an int32."""
         base, lanes = _base_and_lanes(left)
         lines = [f"%truth = fcmp {how} {_llvm_type_of(left)} %left, %right"]
         name = f"count_{how}_{SHORT[base]}x{lanes}"
@@ -112,10 +112,10 @@ class Vectors:
         return self.call(name, "int32", lines, "%count", left=left, right=right)
 
     def select(self, mask: Any, chosen: Any, other: Any) -> Any:
-        """Take each bit from one of two words, or vectors of words: `chosen` where `mask` has ones.
+        """Select each bit from one of two words, or vectors of words: `chosen` where `mask` is 1.
 
-        Where one instruction does that it is named, for LLVM takes half of its time to look through
-        many levels of plain operations on bits.
+        Where one instruction does this, it is named explicitly, because LLVM spends half of its
+        time on matching deep trees of plain bit operations.
         """
         lanes = _base_and_lanes(mask)[1]
         if not self.selects_bits or lanes not in REGISTER_BITS:
@@ -125,11 +125,11 @@ class Vectors:
         return tirx.call_llvm_pure_intrin(mask.ty.dtype, name, mask, chosen, other, table)
 
     def select_more(self, mask: Any, more: Any, less: Any) -> Any:
-        """Do what `select` does where `more` has all bits of `less`: two operations at most."""
+        """Like `select`, where `more` includes all bits of `less`: at most two operations."""
         return self.select(mask, more, less) if self.selects_bits else less | (more & mask)
 
     def not_above(self, codes: Any, limit: Any) -> Any:
-        """Return the truth of codes[i] <= limit as bit i of a uint64.
+        """Return a uint64 whose bit i is codes[i] <= limit.
 
         Args:
             codes: vector of 64 uint8 or uint16.
@@ -144,7 +144,7 @@ class Vectors:
         return self.call(f"ule_{element}x64", "uint64", lines, "%bits", codes=codes, limit=limit)
 
     def interleave(self, low: Any, high: Any) -> Any:
-        """Return 64 numbers of 16 bits in words, given their bytes, vectors of 64 uint8."""
+        """Return 64 16-bit numbers as words, from vectors of 64 low and 64 high bytes."""
         places = ", ".join(f"i32 {k // 2 + 64 * (k % 2)}" for k in range(128))
         both = f"{BYTES} %low, {BYTES} %high"
         lines = (
@@ -166,13 +166,13 @@ class Vectors:
         return self.call("less_where", "uint8x64", lines, "%x", **arguments)
 
     def cast(self, value: Any, dtype: str) -> Any:
-        """Return the same bits as values of another type."""
+        """Return a bit cast of a value to another type."""
         name = f"{str(value.ty.dtype)}_as_{dtype}"
         line = f"%x = bitcast {_llvm_type_of(value)} %value to {llvm_type(dtype)}"
         return self.call(name, dtype, [line], "%x", value=value)
 
     def exchange_lanes(self, low: Any, high: Any, distance: int, side: int) -> Any:
-        """Exchange lanes of one vector with those `distance` below in the other.
+        """Exchange lanes between two vectors, at a distance.
 
         Returns, of two vectors whose lanes k and k + distance are pairs, low[k] and high[k] in
         pairs if `side` is 0, or low[k + distance] and high[k + distance] if it is 1.
@@ -186,7 +186,7 @@ class Vectors:
         return self.call(f"lanes{distance}_{side}_{dtype}", dtype, [line], "%x", low=low, high=high)
 
     def transpose_bits(self, rows: Any) -> Any:
-        """Make bit i of byte b of lane k of a uint64x8 bit k of byte b of lane i."""
+        """Transpose a uint64x8: bit i of byte b of lane k becomes bit k of byte b of lane i."""
         vector, rest, lines, now = "<8 x i64>", "splat (i64 -1)", list[str](), "%rows"
         for by, lower in ((1, 0x55), (2, 0x33), (4, 0x0F)):
             upper = [bool(k & by) for k in range(8)]
@@ -208,7 +208,7 @@ class Vectors:
         return self.call("transpose_bits", "uint64x8", lines, now, rows=rows)
 
     def join_bits(self, words: Sequence[Any]) -> Any:
-        """Return 64 numbers as uint64x8, given up to 8 words of their bits, the lowest first.
+        """Return 64 8-bit numbers as uint64x8, from up to 8 words of their bits, lowest first.
 
         Bit 8 b + i of the words belongs to the number 8 i + b.
         """
@@ -229,10 +229,10 @@ class Vectors:
         return self.call(f"join_bits{len(words)}", "uint64x8", lines, "%x", **arguments)
 
     def pick(self, row: Any, feature: Any) -> Any:
-        """Load features of a row.
+        """Load some features of a row into vector lanes.
 
         Args:
-            row: load of the row's first feature; its buffer has a row in its last dimension.
+            row: load of the row's first feature; rows are the last dimension of its buffer.
             feature: int32 vector.
         """
         base, lanes = str(row.source.dtype), _base_and_lanes(feature)[1]
@@ -253,7 +253,7 @@ def _llvm_type_of(value: Any) -> str:
 
 
 def _spread(name: str, one: str, vector: str, value: str) -> list[str]:
-    """Set all 64 lanes of a vector to a value."""
+    """Return IR lines that broadcast a value to 64 lanes."""
     return [
         f"{one} = insertelement {vector} poison, {value}, i32 0",
         f"{name} = shufflevector {vector} {one}, {vector} poison, <64 x i32> zeroinitializer",
@@ -261,7 +261,7 @@ def _spread(name: str, one: str, vector: str, value: str) -> list[str]:
 
 
 def load_register(name: str, first: str, at: int, vector: str = BYTES) -> list[str]:
-    """Load a register from some bytes behind a pointer."""
+    """Return IR lines that load a register at a byte offset from a pointer."""
     return [
         f"%{name}p = getelementptr i8, ptr {first}, i64 {at}",
         f"%{name} = load {vector}, ptr %{name}p, align 1",
@@ -269,10 +269,12 @@ def load_register(name: str, first: str, at: int, vector: str = BYTES) -> list[s
 
 
 def _count_lanes(bits: int, abilities: frozenset[str]) -> list[str]:
-    """Set %count to the number of the 16 lanes in which %truth holds; `bits` is their size.
+    """Return IR lines that set %count to how many of 16 lanes of %truth are true.
 
-    With AVX2 a lane is two of the bits that are counted, for registers of 16 bytes, of which those
-    of AVX2 are made, are packed each by itself. Without `popcnt`, and beyond x86, ones are added.
+    `bits`: size of a lane.
+
+    With AVX2 each lane counts as two bits, because its registers are packed as two halves of 16
+    bytes. Without `popcnt`, and beyond x86, ones are summed.
     """
     if "sse2" not in abilities:
         return [
@@ -297,7 +299,7 @@ def _count_lanes(bits: int, abilities: frozenset[str]) -> list[str]:
 
 
 def _count_pairs(bits: int) -> list[str]:
-    """Set %count by AVX2."""
+    """Return IR lines that set %count to the number of true lanes, for AVX2."""
     words = bits // 2
     lines = [
         f"%wide = sext <16 x i1> %truth to <16 x i{bits}>",

@@ -1,6 +1,6 @@
-"""The interface of every way of walking.
+"""Defines the interface of all walkers.
 
-takes: a leaf loop of the schedule and its TIR; gives: whether it may be walked so, and the code.
+takes: a leaf loop of the schedule and its TIR; gives: a refusal or the code.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ..ir import at_iteration, change_loop, find_all, i64, mentions, rewrite_loo
 from .node_test import Comparer
 
 MAX_CLASS_LANES = 32
-"""Classes of one vector; LLVM finds longer loops by itself, and unrolls shorter ones."""
+"""Largest number of classes that become one vector; LLVM vectorizes longer loops by itself."""
 
 
 @dataclass(frozen=True)
 class Walker:
-    """A way of walking.
+    """Base class: one way of walking.
 
     Attributes:
         layout: emits loads and steps.
         comparer: how rows are compared with nodes.
-        shared: buffers that walks read which run at the same time, so that none may write there.
-            What a walk writes beside its result it declares itself.
+        shared: buffers that concurrent walks also read, so that no walk may write to them. Scratch
+            buffers of a walk are its own.
     """
 
     layout: Layout
@@ -45,17 +45,17 @@ class Walker:
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
-        """Refuse a nest in which leaf loops cannot be walked so.
+        """Refuse nests whose leaf loops this walker cannot handle.
 
         Raises:
-            ScheduleError: as said.
+            ScheduleError: it cannot handle one.
         """
 
     @classmethod
     def computed_rows(cls, extent: Any, count: int) -> Any | None:
-        """Return how many rows are computed in a leaf loop of so many here, and `count` at most.
+        """Return how many rows a leaf loop computes, for an extent here and at most `count`.
 
-        None unless they are computed in groups, whose sums had better lie side by side.
+        None unless rows are computed in groups, whose sums should then be adjacent in memory.
         """
         return None
 
@@ -64,7 +64,7 @@ class Walker:
 
         Args:
             trees: the loop over trees; the leaf loop is its body.
-            fact: what the schedule says of the leaf loop.
+            fact: facts of the schedule about the leaf loop.
         """
         return None
 
@@ -73,15 +73,15 @@ class Walker:
 
         Args:
             loop: its body is one walk, see `is_one_walk`.
-            fact: what the schedule says of it.
-            form: how its walks are done.
+            fact: facts of the schedule about the loop.
+            form: how its walks are peeled, unrolled or interleaved.
         """
         raise NotImplementedError
 
     # -- for all ways of walking ------------------------------------------------------------------
 
     def open_trees(self, code: Builder, calls: Sequence[Any]) -> list[Any]:
-        """Emit access to the tree of every walk; walks through one tree share it."""
+        """Open access to the tree of every walk; walks through the same tree share it."""
         opened: list[tuple[Any, Any]] = []
         for call in calls:
             tree, buffers = ops.tree_of(call, self.layout)
@@ -90,17 +90,17 @@ class Walker:
         return [access for _, access in opened]
 
     def add_end(self, code: Builder, body: tirx.Stmt, leaf: Any) -> None:
-        """Emit what is done with the end of a walk; loops over classes become vectors."""
+        """Emit the use of the reached leaf; loops over classes become vectors."""
         if self.comparer.vectors is not None and not isinstance(body, tirx.BufferStore):
             body = rewrite_loops(body, _in_lanes)
         code.add(ops.replace_call(body, ops.WALKS, leaf))
 
 
 def keep_sum(code: Builder, loop: tirx.For) -> tuple[tirx.For, Any]:
-    """Keep the sum of a row in a cell while trees are added.
+    """Accumulate a row's sum in a cell over a loop of trees.
 
     Returns:
-        the loop, which adds to the cell, and what stores the cell where the loop did.
+        the loop, which now adds to the cell, and the statement that stores the cell afterwards.
     """
     store = loop.body
     is_sum = isinstance(store, tirx.BufferStore) and ops.is_call(store.value, ops.REDUCE)
@@ -116,19 +116,19 @@ def keep_sum(code: Builder, loop: tirx.For) -> tuple[tirx.For, Any]:
 
 
 def leaf_of(access: Any, call: Any, node: Any) -> Any:
-    """Return what a walk ends with: the value of a leaf, or its number in the source model."""
+    """Return the result of a walk: the leaf's value, or its number in the source model."""
     return access.leaf_id(node) if ops.is_call(call, ops.WALK_ID) else access.leaf_value(node)
 
 
 def look_up_leaves(
     code: Builder, tree: Any, is_id: bool, count: int, number: Callable[[Any], Any]
 ) -> Any:
-    """Emit the look-up of values or numbers of leaves, row by row; returns a buffer.
+    """Emit the look-up of leaf values or numbers, row by row; returns a buffer.
 
     Args:
         code: where statements go.
         tree: access to leaves by number.
-        is_id: whether rows ask for numbers in the source model, not for values.
+        is_id: whether numbers in the source model are wanted, not values.
         count: number of rows.
         number: load of a row's leaf number.
     """
@@ -140,14 +140,14 @@ def look_up_leaves(
 
 
 def is_one_walk(body: tirx.Stmt) -> bool:
-    """Whether a body is a walk and its store, or what loops over classes do with its end."""
+    """Return whether a body is a walk and its store, or loops over classes that use its leaf."""
     if isinstance(body, tirx.SeqStmt):
         return all(map(is_one_walk, body.seq))
     return isinstance(body, (tirx.BufferStore, tirx.For)) and ops.find_walk(body) is not None
 
 
 def _in_lanes(loop: tirx.For) -> tirx.For:
-    """Make a loop over classes a vector if these lie side by side in all that it touches."""
+    """Vectorize a loop over classes if they are adjacent in all buffers it touches."""
     var, count, store = loop.loop_var, loop.extent, loop.body
     small = isinstance(count, tirx.IntImm) and 1 < count.value <= MAX_CLASS_LANES
     serial = loop.kind == tirx.ForKind.SERIAL and isinstance(store, tirx.BufferStore)
@@ -162,10 +162,10 @@ def _in_lanes(loop: tirx.For) -> tirx.For:
 
 @dataclass(frozen=True)
 class BlockWalker(Walker):
-    """A way of walking that takes rows in groups, out of blocks of a known size."""
+    """Base class of walkers that take rows in groups, from blocks of a known size."""
 
     how: ClassVar[str]
-    """The word of `simdize`."""
+    """The argument of `simdize` that selects this walker."""
 
     def store_rows(
         self,
@@ -176,14 +176,14 @@ class BlockWalker(Walker):
         full: bool,
         leaves: Any,
     ) -> None:
-        """Emit what a leaf loop does with the leaves of a group of rows, `count` or fewer.
+        """Emit the leaf loop's body for a group of rows, `count` or fewer, whose leaves are known.
 
         Args:
             code: where statements go.
             loop: the leaf loop.
-            first: its iteration that is the first row of the group.
-            count: rows of a group.
-            full: whether no group has fewer.
+            first: iteration of the loop for the group's first row.
+            count: rows of a full group.
+            full: whether every group is full.
             leaves: buffer of the leaves.
         """
         some = tirx.min(loop.extent - first, i64(count))
@@ -193,7 +193,7 @@ class BlockWalker(Walker):
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
-        """Refuse loops over rows of unknown number, and groups that begin inside others."""
+        """Refuse loops over an unknown number of rows, and groups that overlap."""
         endless = next((loop for loop in loops if not _is_in_blocks(sch.path(loop.name))), None)
         if endless is not None:
             raise ScheduleError(
@@ -213,7 +213,7 @@ class BlockWalker(Walker):
 
 
 def _is_in_blocks(path: tuple[Loop, ...]) -> bool:
-    """Whether a loop over rows stands around all others and reaches a known number of rows."""
+    """Whether row loops are outermost, and all but the first have constant counts."""
     outer = list(takewhile(lambda loop: loop.kind == "batch", path))
     inside = [loop for loop in path[len(outer) :] if loop.kind == "batch"]
     return bool(outer) and all(loop.count is not None for loop in inside)
