@@ -128,7 +128,7 @@ def test_trees_are_read_at_once_though_their_numbers_have_several_sizes():
 
 
 def test_a_length_that_leads_back_to_the_tree_before_is_followed_once():
-    """Each such round would search for the end of that tree anew, as often as trees are announced."""
+    """Each round would search for the end of that tree, as often as trees are announced."""
     stumps = xgb.train(COMMON | {"max_depth": 1}, xgb.DMatrix(*data()), 2)  # of equal lengths
     content = bytes(stumps.save_raw("ubj"))
     trees, name = b"trees[#L", b"base_weights[$d#L"
