@@ -183,6 +183,7 @@ def test_lightgbm(params: dict[str, Any]) -> None:
     rows = hard_rows(predictor.forest, 60)
     found, theirs = predictor.predict_contributions(rows), trained.predict(rows, pred_contrib=True)
     assert found.shape == theirs.shape
+    assert predictor.predict_contributions(rows[:0]).shape == (0, theirs.shape[1])
     np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-12)
     pairs = predictor.predict_interactions(rows).sum(axis=-1)
     np.testing.assert_allclose(pairs.reshape(found.shape), found, rtol=0, atol=1e-12)

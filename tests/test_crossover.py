@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import xgboost
 
 import tvm_forest
 from forests import drawn_forest
@@ -97,6 +99,37 @@ def test_a_lucky_call_of_the_gpu_decides_nothing(
 def test_calls_of_both_are_timed(pair: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crossover, "MEASURED", (1, 2))
     assert tvm_forest.Crossover(*pair).measure() in (1, 2, 4)
+
+
+def test_rows_of_a_wide_model_that_are_timed_fit_into_memory(
+    pair: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crossover, "MOST_BYTES", 100 * 4 * FOREST.row_width)
+    asked: list[int] = []
+    monkeypatch.setattr(
+        crossover, "_time_calls", lambda x, rows: asked.append(len(rows)) or (x is pair[1])
+    )
+    assert tvm_forest.Crossover(*pair).measure() == 128 and max(asked) == 64
+
+
+def test_a_model_that_refuses_rows_drawn_for_it_is_built_and_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crossover, "REAL_GPUS", ("simt",))
+    monkeypatch.setattr(crossover, "MEASURED", (1, 64))
+    cities = pd.DataFrame({"city": pd.Categorical(["Lima", "Oslo", "Rome"] * 20)})
+    debts = np.array([1.0, 5.0, 2.0] * 20)
+    model = xgboost.XGBRegressor(n_estimators=2, enable_categorical=True).fit(cities, debts)
+    both = tvm_forest.build(model, ["llvm", "simt"], refuse_unseen=True)
+    assert both.rows == crossover.ROWS
+    with pytest.raises(InputError, match="measure: .* that the model does not know .*'rows'"):
+        both.measure()
+
+
+@pytest.mark.parametrize("rows", [None, 5, np.array(1.0), (row for row in [[1.0]])])
+def test_what_are_no_rows_is_refused_as_by_a_predictor(pair: list[Any], rows: Any) -> None:
+    with pytest.raises(InputError, match="predict: argument 'rows'"):
+        tvm_forest.Crossover(*pair).predict(rows)
 
 
 def test_a_model_is_built_for_two_targets() -> None:

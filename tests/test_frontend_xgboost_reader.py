@@ -127,6 +127,33 @@ def test_trees_are_read_at_once_though_their_numbers_have_several_sizes():
     assert forest_or_error(plain_ubjson.loads(content)) == read_with_care(content, "ubj")
 
 
+def test_a_length_that_leads_back_to_the_tree_before_is_followed_once():
+    """Each round would search for the end of that tree, as often as trees are announced."""
+    stumps = xgb.train(COMMON | {"max_depth": 1}, xgb.DMatrix(*data()), 2)  # of equal lengths
+    content = bytes(stumps.save_raw("ubj"))
+    trees, name = b"trees[#L", b"base_weights[$d#L"
+    param = b"L" + bytes(7) + b"\x0atree_param{"
+    first = content.index(param)
+    second = content.index(param, first + 1)
+    size = -(second - first + 20) % 4  # so that what leads back is a number of weights
+    text = b"L" + bytes(7) + b"\x01zSL" + bytes(7) + bytes([size]) + b"x" * size
+    place = content.index(name, first) + len(name)
+    weights = int.from_bytes(content[place : place + 8], "big")
+    back = (weights - (second - first + len(text)) // 4).to_bytes(8, "big", signed=True)
+    count = content.index(trees) + len(trees)
+    damaged = content[:count] + (1000).to_bytes(8, "big") + content[count + 8 : first + len(param)]
+    damaged += text + content[first + len(param) : place] + back + content[place + 8 :]
+    sought = []
+
+    class Watched(bytes):
+        def index(self, *args):
+            sought.append(args)
+            return super().index(*args)
+
+    assert plain_ubjson.loads(Watched(damaged)) is None
+    assert 0 < len(sought) < 10
+
+
 KEY = b"L" + bytes(7) + b"\x0dleft_children["
 
 

@@ -61,9 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place = next((at for at, word in enumerate(words) if word[:1] != "-"), len(words))
     asks_help = words[place + 1 : place + 2] in (["-h"], ["--help"])
     if words[place : place + 1] == ["run"] and not asks_help:
-        options = make_parser().parse_args(words[: place + 1])
-        if options.verbose:
-            _show_log(logging.INFO if options.verbose == 1 else logging.DEBUG)
+        _show_log(make_parser().parse_args(words[: place + 1]).verbose)
         status: int = import_module("..patching.running", __name__).run(words[place + 1 :])
         return status
     try:
@@ -81,8 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
-    if options.verbose:
-        _show_log(logging.INFO if options.verbose == 1 else logging.DEBUG)
+    _show_log(options.verbose)
     try:
         with unwind_when_stopped():
             status: int | None = import_module(f"{__name__}.{options.command}").run(options)
@@ -122,10 +119,12 @@ def unwind_when_stopped() -> Iterator[None]:
             os.kill(os.getpid(), came[0])
 
 
-def _show_log(level: int) -> None:
-    """Write messages of the package to the standard error stream from a level on."""
-    logging.basicConfig(format="%(name)s: %(message)s")
-    logging.getLogger(PACKAGE.__name__).setLevel(level)
+def _show_log(times: int) -> None:
+    """Write messages of the package to the standard error stream, as often as -v was given."""
+    if times:
+        logging.basicConfig(format="%(name)s: %(message)s")
+        level = logging.INFO if times == 1 else logging.DEBUG
+        logging.getLogger(PACKAGE.__name__).setLevel(level)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -163,7 +163,9 @@ def shape_contributions(forest: Forest, values: Array) -> Array:
     """Return contributions (R, C, F + 1) in the shape of the source library."""
     if values.shape[1] == 1:
         return values[:, 0]
-    return values.reshape(len(values), -1) if forest.source.startswith(FLATTENS) else values
+    if not forest.source.startswith(FLATTENS):
+        return values
+    return values.reshape(len(values), values.shape[1] * values.shape[2])  # also of no rows
 
 
 class ContributionMethods:

@@ -14,9 +14,11 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
 from .. import archive
 from ..errors import DeviceError, InputError
-from ..forest import Forest
+from ..forest import Array, Forest
 from ..gpu_runtime import dlpack
 from ..late import import_late
 from ..probe_rows import typical_rows
@@ -41,6 +43,8 @@ METHODS = (
 
 MEASURED = tuple(1 << power for power in range(18))
 """Batch sizes at which both are timed, up to where every GPU is busy."""
+MOST_BYTES = 256 << 20
+"""Largest size of the rows that are drawn for timing: fewer rows of a wide model."""
 CALLS = 7
 """Timed calls of each; an untimed one before them compiles and copies the model."""
 
@@ -96,22 +100,37 @@ class Crossover:
 
         Raises:
             DeviceError: the GPU cannot be used.
+            InputError: the model refuses rows that are drawn for it, as with texts for categories
+                or `refuse_unseen`.
 
         Examples:
             >>> both = tvm_forest.build(model, ["llvm", "cuda"])
             >>> both.measure()  # doctest: +SKIP
             256
         """
-        drawn = typical_rows(self.cpu.forest, MEASURED[-1])
-        rows, ahead = 2 * MEASURED[-1], 0
-        for count in MEASURED:
+        drawn = self._draw_rows()
+        counts = [count for count in MEASURED if count <= len(drawn)]
+        rows, ahead = 2 * counts[-1], 0
+        for count in counts:
             batch = drawn[:count].copy()
             faster = _time_calls(self.gpu, batch) < _time_calls(self.cpu, batch)
             rows, ahead = (rows, 0) if not faster else (count if not ahead else rows, ahead + 1)
             if ahead == 2:  # a single size may be chance
                 break
-        self.rows = rows if ahead else 2 * MEASURED[-1]
+        self.rows = rows if ahead else 2 * counts[-1]
         return self.rows
+
+    def _draw_rows(self) -> Array:
+        """Return rows to be timed, as many as the last of `MEASURED` if memory allows."""
+        forest = self.cpu.forest
+        fit = MOST_BYTES // (forest.row_width * np.dtype(forest.row_dtype).itemsize or 1)
+        drawn = typical_rows(forest, min(MEASURED[-1], max(1, fit)))
+        try:
+            self.cpu.predict(drawn)
+        except InputError as error:
+            what = f"rows drawn to be timed are none of this model's ({error})"
+            raise InputError(f"Crossover.measure: {what}; set the attribute 'rows'") from None
+        return drawn
 
     def save(self, file: str | os.PathLike[str] | BinaryIO) -> None:
         """Write both predictors and the number of rows into one file for `Crossover.load`.
@@ -166,7 +185,10 @@ class Crossover:
         if dlpack.device_of(rows)[0] in dlpack.KINDS.values():
             return self.gpu
         shape = getattr(rows, "shape", None)
-        count = shape[0] if shape else len(rows)
+        try:
+            count = shape[0] if shape else len(rows)
+        except TypeError:  # no rows, as the predictor says
+            return self.cpu
         return self.gpu if count >= self.rows else self.cpu
 
     def __getattr__(self, name: str) -> Any:
@@ -200,7 +222,7 @@ def build_both(forest: Forest, targets: list[Target], exact: bool, n_jobs: int |
     cpu.n_jobs = n_jobs
     both = Crossover(cpu, gpu)
     if gpu.target.kind in REAL_GPUS:
-        with contextlib.suppress(DeviceError):
+        with contextlib.suppress(DeviceError, InputError):
             both.measure()
     return both
 

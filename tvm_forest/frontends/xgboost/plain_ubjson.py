@@ -156,6 +156,8 @@ def _find_run(data: bytes, at: int, most: int) -> tuple[_Run, int]:
             at += gap + length * stride
             lengths.append(length)
         at += tail
+        if at <= start:  # negative lengths would lead around in a circle
+            raise ValueError(lengths)
         if not data.startswith(param, at):
             at = start
             break
