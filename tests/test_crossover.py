@@ -71,6 +71,30 @@ def test_both_are_saved_in_one_file(pair: list[Any], tmp_path: Path) -> None:
             tvm_forest.Crossover.load(archive.pack(archive.Archive(whole.manifest, parts)))
 
 
+def test_one_predictor_that_is_updated_alone_is_refused() -> None:
+    start = tvm_forest.new_schedule(FOREST)
+    gpu = tvm_forest.build(FOREST, "simt", lambda sch: RECIPES["tahoe_direct"](sch, rows=8))
+    both = tvm_forest.Crossover(tvm_forest.build(FOREST, schedule=start), gpu)
+    newer = drawn_forest(6, 3, seed=9, base=(0.1, 0.2), link="softmax")
+    rows = hard_rows(newer, 130)
+    both.cpu.update(newer)
+    with pytest.raises(InputError, match="update both `cpu` and `gpu`"):
+        both.predict_margin(rows[:1])
+    both.gpu.update(newer)
+    for n in (1, 130):
+        assert np.array_equal(both.predict_margin(rows[:n]), newer.predict_reference(rows[:n]))
+
+
+def test_one_model_for_each_row_is_computed_on_the_cpu() -> None:
+    several = tvm_forest.load([drawn_forest(4, 3, seed=seed) for seed in (1, 2)])
+    start = tvm_forest.new_schedule(several)
+    gpu = tvm_forest.build(several, "simt", lambda sch: RECIPES["tahoe_direct"](sch, rows=8))
+    both = tvm_forest.Crossover(tvm_forest.build(several, schedule=start), gpu, rows=10)
+    rows, which = hard_rows(several, 40), np.arange(40) % 2
+    expected = several.predict_reference(rows)[np.arange(40), which]
+    assert np.array_equal(both.predict(rows, which=which), expected)
+
+
 @pytest.mark.parametrize("gpu_from", [1, 8, 1 << 10, None])
 def test_the_number_of_rows_is_measured(
     pair: list[Any], gpu_from: int | None, monkeypatch: pytest.MonkeyPatch

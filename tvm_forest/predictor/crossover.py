@@ -178,10 +178,18 @@ class Crossover:
     def choose(self, rows: Any) -> Predictor:
         """Return the predictor that is used for these rows.
 
+        Raises:
+            InputError: only one of the two was updated to another model.
+
         Examples:
             >>> tvm_forest.Crossover(predictor, on_gpu, rows=64).choose(rows[:63]) is predictor
             True
         """
+        if self.cpu.signature != self.gpu.signature:
+            raise InputError(
+                "Crossover: one of its predictors was updated to another model; update both `cpu` "
+                "and `gpu`"
+            )
         if dlpack.device_of(rows)[0] in dlpack.KINDS.values():
             return self.gpu
         shape = getattr(rows, "shape", None)
@@ -196,7 +204,8 @@ class Crossover:
             raise AttributeError(f"'Crossover' has no attribute {name!r}")
 
         def method(rows: Any, *args: Any, **kwargs: Any) -> Any:
-            return getattr(self.choose(rows), name)(rows, *args, **kwargs)
+            chosen = self.cpu if "which" in kwargs else self.choose(rows)  # GPUs do not take it
+            return getattr(chosen, name)(rows, *args, **kwargs)
 
         return method
 
