@@ -48,8 +48,7 @@ TRUSTED = 0.2
 """Errors, in logarithms, up to which calls count fully; larger ones are disturbances."""
 
 ROUNDS, DESCENTS, SETTLED = 8, 1000, 1e-4
-"""Most reweightings, most descent steps for each, and the relative change at which steps stop.
-they change no more."""
+"""Most reweightings, most descent steps for each, and the relative change at which steps stop."""
 
 
 class Clock:
