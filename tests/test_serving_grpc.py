@@ -435,7 +435,7 @@ def test_requests_that_do_not_come_are_refused_when_they_are_too_many(predictor:
             for call in calls:
                 codes.append(call.exception(60).code().name)
             waits.set()
-        assert codes == ["DEADLINE_EXCEEDED"] * 2 + ["UNAVAILABLE"] * 3
+        assert sorted(codes) == ["DEADLINE_EXCEEDED"] * 2 + ["UNAVAILABLE"] * 3  # in any order
         assert client.is_server_ready()  # when the others have gone
 
 
