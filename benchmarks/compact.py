@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +20,7 @@ import numpy as np
 
 import models
 import tvm_forest
+from timing import least_of
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.rebuild import take_nodes
@@ -118,17 +117,6 @@ class Compactor:
         return own - start
 
 
-def least_of(*calls: Callable[[], Any]) -> list[float]:
-    """Return the seconds of the fastest of some turns of each call."""
-    spent: list[list[float]] = [[] for _ in calls]
-    for _ in range(ROUNDS):
-        for call, own in zip(calls, spent, strict=True):
-            begin = time.process_time()
-            call()
-            own.append(time.process_time() - begin)
-    return [min(own) for own in spent]
-
-
 def compare(before: Forest, after: Forest, rows: Any) -> None:
     """Print how long both take."""
     first, second = tvm_forest.build(before), tvm_forest.build(after)
@@ -140,7 +128,7 @@ def compare(before: Forest, after: Forest, rows: Any) -> None:
             for _ in range(calls):
                 predictor.predict_margin(batch, n_jobs=1)
 
-        spent = least_of(lambda: call(first), lambda: call(second))
+        spent = least_of(ROUNDS, lambda: call(first), lambda: call(second))
         us = [x / size / calls * 1e6 for x in spent]
         print(f"    {size} rows: {us[0]:.3f} us a row before, {us[1]:.3f} after")
 

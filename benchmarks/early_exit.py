@@ -23,6 +23,7 @@ import numpy as np
 
 import models
 import tvm_forest
+from timing import least_of
 from tvm_forest.predictor.early.answering import _predict
 from tvm_forest.predictor.early.deciding import Above, Best, Leader, can_lead, rises
 from tvm_forest.predictor.early.stretches import Stretches
@@ -59,17 +60,6 @@ def load(name: str, folder: Path) -> tuple[Any, Any]:
     return made.load(), np.array(rows[np.arange(ROWS) % len(rows)])
 
 
-def least_of(*calls: Callable[[], Any]) -> list[float]:
-    """Return the seconds of the fastest of some turns of each call."""
-    spent: list[list[float]] = [[] for _ in calls]
-    for _ in range(ROUNDS):
-        for call, own in zip(calls, spent, strict=True):
-            begin = time.process_time()
-            call()
-            own.append(time.process_time() - begin)
-    return [min(own) for own in spent]
-
-
 class Question:
     """A question to a model.
 
@@ -96,12 +86,12 @@ class Question:
         stopped = 1 - counts.get(len(sizes), 0) / len(rows)
         ways.take = lambda way, rows, call: call()  # its own measurements would change the way
         ways.seconds = [0.0, 1.0]
-        early, whole = least_of(self._ask, self._right)
+        early, whole = least_of(ROUNDS, self._ask, self._right)
         del ways.take
         ways.seconds = [None, None]
         for _ in range(4):
             self._ask()
-        as_it_is, again = least_of(self._ask, self._right)
+        as_it_is, again = least_of(ROUNDS, self._ask, self._right)
         saved = 1 - walked / (len(rows) * sizes.sum())
         return (
             f"{self.name} | {stopped:.0%} | {saved:.0%} | {whole / len(rows) * 1e6:.2f} | "
