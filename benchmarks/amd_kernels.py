@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from tvm_forest.gpu_runtime import code_object
+from tvm_forest.runtime.gpu import code_object
 
 DYNAMIC_SYMBOLS = 11
 """Type of the section that names the addresses of an ELF file."""

@@ -26,10 +26,10 @@ from tvm import tirx
 import models
 import tvm_forest
 from tvm_forest import Forest
+from tvm_forest.forest.probe_rows import typical_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import BIT_PLANES
 from tvm_forest.layouts.row_codes.planes import number_tests
-from tvm_forest.probe_rows import typical_rows
 from tvm_forest.search.space import inner_loops
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target

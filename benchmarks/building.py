@@ -24,7 +24,7 @@ import numpy as np
 import models
 import tvm_forest
 import tvm_forest.api
-from tvm_forest.code_cache import OFF, VARIABLE
+from tvm_forest.system.code_cache import OFF, VARIABLE
 
 SMALL = "small"
 HEADS = ("model", "MB of its file", "CPU seconds", "MB at the peak", "MB of the arrays")

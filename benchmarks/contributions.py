@@ -29,7 +29,7 @@ import numpy as np
 import models
 import tvm_forest
 from timing import cpu_name
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 Explain = Callable[[Any], Any]
 

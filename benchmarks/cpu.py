@@ -54,7 +54,7 @@ import tvm_forest
 from checks import verdict
 from models import Model
 from timing import cores, cpu_name
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from worker import Refused, Worker
 
 BATCHES = (1, 8, 32, 128, 512, 4096, 16384)

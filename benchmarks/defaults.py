@@ -27,7 +27,7 @@ import report
 import tvm_forest
 from models import Model
 from timing import cpu_name, time_round
-from tvm_forest.schedule import Schedule
+from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.batches import select_schedule
 from tvm_forest.search.heuristic import default_schedules_for, price_points
 from tvm_forest.search.machines import nearest, shipped_machines

@@ -24,10 +24,10 @@ import numpy as np
 import models
 import tvm_forest
 from timing import least_of
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor.early.answering import _predict
 from tvm_forest.predictor.early.deciding import Above, Best, Leader, can_lead, rises
 from tvm_forest.predictor.early.stretches import Stretches
-from tvm_forest.probe_rows import hard_rows
 
 NAMES = ("airline", "higgs", "abalone", "xgb_nan", "lgb_reg", "lgb_cat", "lgb_10", "hgb")
 NAMES += ("xgb_deep", "rf_deep", "et_clf", "rare")

@@ -54,7 +54,7 @@ from checks import compare, verdict
 from gpu_engines import PEERS, Engine, Ours, OursOnCpu, Refused, RowsThere
 from gpu_files import PackedModel
 from tvm_forest.errors import ForestError
-from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.runtime.gpu.cuda import CudaDriver
 
 BATCHES = (1, 32, 512, 4096, 65_536, 1_000_000)
 SIZES = (1, 33)

@@ -19,7 +19,7 @@ import tvm_forest
 from real_models import published
 from tvm_forest import Schedule
 from tvm_forest.errors import ForestError
-from tvm_forest.gpu_runtime.cuda_compiler import OPTIONS, find_nvcc
+from tvm_forest.runtime.gpu.cuda_compiler import OPTIONS, find_nvcc
 from tvm_forest.schedule_prims import recipes
 
 PAGE = Path(__file__).resolve().parent / "results" / "gpu_code.md"

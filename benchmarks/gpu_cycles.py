@@ -47,8 +47,8 @@ from tvm_forest import Schedule
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.ordering import take_trees
-from tvm_forest.gpu_runtime.cuda_compiler import OPTIONS, find_nvcc
-from tvm_forest.gpu_runtime.plan import Launch
+from tvm_forest.runtime.gpu.cuda_compiler import OPTIONS, find_nvcc
+from tvm_forest.runtime.gpu.plan import Launch
 from tvm_forest.schedule_prims import recipes
 from tvm_forest.targets import cuda
 from tvm_forest.targets.kernel_text import declare_at_launch

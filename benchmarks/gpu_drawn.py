@@ -28,9 +28,9 @@ import numpy as np
 
 import gpu_files
 from gpu_engines import Ours
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.library import Backend
-from tvm_forest.gpu_runtime.opencl import OpenCLDriver
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.library import Backend
+from tvm_forest.runtime.gpu.opencl import OpenCLDriver
 
 HERE = Path(__file__).resolve().parent
 ROWS, SIZES = 700, (1, 33, 97, 200, 700)

@@ -20,7 +20,7 @@ from pathlib import Path
 import gpu_files
 from gpu import Batches
 from gpu_engines import CHUNKS, Engine, NvForest, Ours
-from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.runtime.gpu.cuda import CudaDriver
 
 BATCHES = (1, 32, 512, 4096, 65_536, 262_144, 1_000_000)
 CALLS = 3

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpu_files import PackedModel
 from tvm_forest.errors import DeviceError, ForestError
-from tvm_forest.gpu_runtime.library import KernelLibrary, ModelArray
+from tvm_forest.runtime.gpu.library import KernelLibrary, ModelArray
 
 CPU_LEVEL, CPU_FLAGS = "x86-64-v3", ("avx2", "fma", "bmi2")
 """What the libraries for CPUs are made for, and the flags by which Linux names it."""

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvm_forest import archive
 from tvm_forest.forest import Forest
 from tvm_forest.forest.fields import from_fields, to_fields
-from tvm_forest.gpu_runtime.cuda_compiler import compile_cuda
-from tvm_forest.gpu_runtime.library import Backend, KernelLibrary
+from tvm_forest.runtime.gpu.cuda_compiler import compile_cuda
+from tvm_forest.runtime.gpu.library import Backend, KernelLibrary
+from tvm_forest.system import archive
 
 SUFFIX = ".tvmf.gz"
 _COMPILERS = {"opencl": lambda text, *_: text.encode()}

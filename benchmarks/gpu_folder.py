@@ -29,9 +29,9 @@ from gpu_recipes import bound, laid_out
 from models import Model
 from tvm_forest import Forest, Schedule
 from tvm_forest.errors import ForestError, ScheduleError
-from tvm_forest.gpu_runtime import cuda_compiler
-from tvm_forest.gpu_runtime.library import Backend
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu import cuda_compiler
+from tvm_forest.runtime.gpu.library import Backend
 from tvm_forest.runtime.results import result_dtype, result_names
 from tvm_forest.schedule_prims import recipes
 

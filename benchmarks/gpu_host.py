@@ -31,9 +31,9 @@ import tvm_ffi
 
 import tvm_forest
 from models import CACHE, get
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.library import Backend
-from tvm_forest.probe_rows import typical_rows
+from tvm_forest.forest.probe_rows import typical_rows
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.library import Backend
 from tvm_forest.target import cpu_name
 
 STUB = Path(__file__).with_name("stub_cuda.c")

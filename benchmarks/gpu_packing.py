@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu_files import Candidate, Function
-from tvm_forest.gpu_runtime import cuda_compiler
-from tvm_forest.gpu_runtime.library import Backend
+from tvm_forest.runtime.gpu import cuda_compiler
+from tvm_forest.runtime.gpu.library import Backend
 from tvm_forest.schedule_prims.batches import name_functions
 
 HERE = Path(__file__).resolve().parent
@@ -20,8 +20,8 @@ SCRIPTS = (
     *("gpu_report.py", "gpu_goals.py", "gpu_sanitize.py", "checks.py"),
 )
 PACKAGE = (
-    *("__init__.py", "late.py", "values.py", "errors.py", "archive.py"),
-    *("process", "forest", "gpu_runtime"),
+    *("__init__.py", "errors.py", "system", "forest"),
+    *("runtime/__init__.py", "runtime/gpu"),
 )
 
 
@@ -33,7 +33,7 @@ def make_folder(folder: Path) -> None:
         shutil.copy(HERE / script, folder)
     for part in PACKAGE:
         source, target = HERE.parent / "tvm_forest" / part, folder / "tvm_forest" / part
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:

@@ -27,8 +27,8 @@ from real_models import CLASSES, published, trained
 from tvm_forest import Forest, Schedule
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Array
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.layouts import COPIED
-from tvm_forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.schedule_prims import recipes
 from tvm_forest.search.silvanforge import TABLE_5
 

@@ -39,13 +39,13 @@ import numpy as np
 
 import tvm_forest
 from checks import compare
-from tvm_forest.code_cache import OFF, VARIABLE
 from tvm_forest.compiler import compile_forest
 from tvm_forest.frontends import load
-from tvm_forest.laying_out import LaidOut, lay_out
-from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts.laying_out import LaidOut, lay_out
+from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.predictor.predictor import Predictor
 from tvm_forest.search.heuristic import default_schedules
+from tvm_forest.system.code_cache import OFF, VARIABLE
 from tvm_forest.target import parse_target
 
 STOPS = (

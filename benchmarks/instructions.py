@@ -22,7 +22,7 @@ import numpy as np
 
 import models
 import tvm_forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from other_machines import ARM, Machine, make_program, on

@@ -24,7 +24,7 @@ import tvm_forest
 from real_models import CLASSES, published, trained
 from tvm_forest import Forest, Schedule
 from tvm_forest.forest import Array
-from tvm_forest.probe_rows import hard_rows, typical_rows
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.schedule_prims.recipes import row_and_tree_parallel
 
 BATCHES = (1, 65, 160)

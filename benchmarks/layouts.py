@@ -33,7 +33,7 @@ from schedules import blocked
 from timing import cpu_name, seconds_a_call
 from tvm_forest import Forest, Profile, Schedule
 from tvm_forest.errors import BuildError
-from tvm_forest.probe_rows import hard_rows, typical_rows
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 
 BATCHES = (1, 64, 4096)
 ROUNDS = 15

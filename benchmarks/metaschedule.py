@@ -29,7 +29,7 @@ from tvm.s_tir import meta_schedule as ms
 import tvm_forest
 from metaschedule_space import canonical, fix_rows, free_rows, make_space, start
 from tvm_forest.forest import Forest
-from tvm_forest.laying_out import pack
+from tvm_forest.layouts.laying_out import pack
 from tvm_forest.runtime.results import SUMS
 from tvm_forest.search.measuring.child import look_at
 from tvm_forest.target import parse_target

@@ -23,7 +23,7 @@ from tvm.s_tir import meta_schedule as ms
 import tvm_forest
 from tvm_forest.forest import Forest
 from tvm_forest.layouts import SIMDIZED
-from tvm_forest.schedule import Schedule
+from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.walks import LANE_COUNTS
 from tvm_forest.tir_gen import ir
 

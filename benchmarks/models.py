@@ -461,7 +461,7 @@ def _published(name: str, folder: Path) -> Model:
         np.save(model.rows_path, _drawn_again(rows))
         return model
     import tvm_forest
-    from tvm_forest.probe_rows import typical_rows
+    from tvm_forest.forest.probe_rows import typical_rows
 
     model = Model(name, "xgboost", "drawn between thresholds", folder=folder)
     np.save(model.rows_path, typical_rows(tvm_forest.load(model.path), ROWS))

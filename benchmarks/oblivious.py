@@ -21,7 +21,7 @@ import numpy as np
 import models
 import tvm_forest
 from timing import cores, cpu_name, time_round
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 BATCHES = (1, 32, 512, 4096)
 CHECKED = (1, 4, 127, 128, 129, 2000)

@@ -29,8 +29,8 @@ import tvm_forest
 from real_models import published, trained
 from timing import cpu_name, seconds_a_call
 from tvm_forest import Forest, Schedule
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.forest.rewrites.ordering import take_trees
-from tvm_forest.probe_rows import hard_rows, typical_rows
 
 BATCHES = (1, 64, 4096)
 DEFAULT, HOPS = "default", "best hop by hop"

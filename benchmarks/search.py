@@ -33,9 +33,9 @@ import numpy as np
 import models
 from searches import BATCHES, RECORDS, cell_of, forest_of, path_of, points_of
 from timing import cores, cpu_name
-from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.predictor.building import build
-from tvm_forest.schedule import Schedule
+from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import measuring as tuning
 from tvm_forest.search.measuring import measure
 from tvm_forest.search.space import Point

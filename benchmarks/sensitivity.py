@@ -23,7 +23,7 @@ import numpy as np
 
 import models
 from searches import BATCHES, RECORDS, Cell, cells, forest_of, path_of
-from tvm_forest.schedule import Schedule
+from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import measuring as tuning
 from tvm_forest.target import Target
 

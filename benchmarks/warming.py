@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 import tvm_forest
-from tvm_forest import code_cache
-from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.predictor.compiling import find_known
 from tvm_forest.predictor.live.warming import warm
+from tvm_forest.system import code_cache
 from tvm_forest.target import describe_cpu, parse_target
 
 COLUMNS, ROWS = 30, 4000

@@ -30,8 +30,8 @@ import numpy as np
 
 import tvm_forest
 from catboost_models import flags, margins, pairs, with_leaves, yes
+from tvm_forest.forest.probe_rows import given_rows, hard_rows
 from tvm_forest.frontends.catboost.prediction_types import TYPES, list_types
-from tvm_forest.probe_rows import given_rows, hard_rows
 
 N_ROWS = 3000
 BATCHES = (1, 4, 127, 128, 129)

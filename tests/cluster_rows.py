@@ -22,7 +22,7 @@ import xgboost
 from pyarrow import parquet
 
 import tvm_forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 NAMES = ["age", "income", "debt"]
 CITIES = ["Oslo", "Rome", "Lima"]

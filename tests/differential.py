@@ -37,8 +37,8 @@ import test_frontend_onnx as onnx_models
 import treelite_models
 import tvm_forest
 import xgboost_models
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rules import ZERO
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.verification import Agreement, Report, ulps
 
 FILES = {

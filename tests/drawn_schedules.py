@@ -29,13 +29,13 @@ from tvm_forest.forest.rewrites.tiling import WAYS
 from tvm_forest.layouts import FIELD_TYPES, SIMDIZED_TREES
 from tvm_forest.layouts.protocol import LAYOUTS as REGISTERED
 from tvm_forest.layouts.protocol import find
-from tvm_forest.nest import Loop
 from tvm_forest.runtime.leaves import with_leaf_numbers
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 from tvm_forest.schedule_prims.devices import DIMENSIONS
 from tvm_forest.schedule_prims.directive import name_parts
 from tvm_forest.schedule_prims.fitting import check_device
 from tvm_forest.schedule_prims.memory import CACHES
+from tvm_forest.schedule_prims.nest import Loop
 from tvm_forest.schedule_prims.reductions import WIDTHS
 from tvm_forest.schedule_prims.walks import LANE_COUNTS
 from tvm_forest.target import parse_target

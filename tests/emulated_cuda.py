@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tvm_forest.gpu_runtime import ModelArray
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.library import Backend, KernelLibrary
-from tvm_forest.gpu_runtime.plan import PythonNames, expression_in_python
+from tvm_forest.runtime.gpu import ModelArray
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.library import Backend, KernelLibrary
+from tvm_forest.runtime.gpu.plan import PythonNames, expression_in_python
 
 HERE = Path(__file__).with_name("cuda_emulation")
 OPTIONS = (

@@ -25,11 +25,11 @@ import tvm_ffi
 from tvm import relax, tirx
 
 import tvm_forest.relax
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.hip import HipDriver
-from tvm_forest.gpu_runtime.kernels import Arguments
-from tvm_forest.internals.names import ROCM_LINK
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.hip import HipDriver
+from tvm_forest.runtime.gpu.kernels import Arguments
 from tvm_forest.targets import rocm
+from tvm_forest.tir_gen.internals.names import ROCM_LINK
 
 GPUS = {"cuda": {"arch": "sm_90"}, "rocm": {"mcpu": "gfx942"}}
 LAUNCH_PARAMS = "tirx.kernel_launch_params"

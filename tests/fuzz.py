@@ -47,7 +47,7 @@ import fuzz_row_files
 import fuzz_server
 import fuzz_stores
 import fuzz_values
-from tvm_forest import archive
+from tvm_forest.system import archive
 
 LIMITS = {"preparing": 60.0, "ours": 20.0, "compiling": 120.0, "library": 5.0}
 """Seconds of wall time after which an input hangs, by who has it."""

@@ -34,14 +34,14 @@ import treelite_models
 import tvm_forest
 import xgboost_models
 from forests import Split, forest_of
-from tvm_forest import archive
 from tvm_forest.errors import BuildError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.profile import Profile
 from tvm_forest.frontends.xgboost import ubjson
 from tvm_forest.predictor.saving import load_predictor
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.system import archive
 
 OLD = Path(__file__).parent / "data"
 N_ROWS, MOST_FEATURES, ROUNDS = 20, 500, 3

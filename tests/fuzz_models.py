@@ -34,9 +34,9 @@ from fuzz_files import (
     memory_folder,
 )
 from tvm_forest.errors import ModelFormatError, UnsupportedModel
+from tvm_forest.forest.probe_rows import given_rows, hard_rows
 from tvm_forest.frontends.ydf.columns import find_sayable, to_columns
-from tvm_forest.inputs import to_rows
-from tvm_forest.probe_rows import given_rows, hard_rows
+from tvm_forest.predictor.inputs import to_rows
 
 _LONG = re.compile(rb"-?\d+\.\d{9,}")
 NAMES = ("regressor", "missing_above", "depthwise", "classes", "targets", "categories", "one_hot")

@@ -24,7 +24,7 @@ import tvm_forest
 from forests import Split, forest_of
 from fuzz_files import FLOATS, NUMBERS, OTHERS, Phase, damaged_bytes, memory_folder, odd_value
 from tvm_forest.errors import InputError
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 NAMES = ("age", "height", "weight")
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "arrow", "npy")

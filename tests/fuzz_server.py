@@ -18,7 +18,7 @@ import tvm_forest
 from forests import Split, forest_of
 from fuzz_files import NUMBERS, OTHERS, Phase, damaged_bytes, damaged_values, odd_value
 from served import STATUSES, serve, to_binary, to_json
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 NAMES = ("age", "height", "weight")
 TYPES = {"FP64": "f8", "FP32": "f4", "FP16": "f2", "INT32": "i4", "INT64": "i8", "UINT8": "u1"}

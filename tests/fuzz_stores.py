@@ -34,12 +34,10 @@ from fuzz_files import (
     predictors,
     small_forest,
 )
-from tvm_forest import archive
-from tvm_forest.code_cache import CodeCache
 from tvm_forest.errors import BuildError, InputError, ModelFormatError
 from tvm_forest.forest.model import ROLES
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor import saving
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search.machines import Machine, shipped_machines
 from tvm_forest.search.records import (
@@ -49,6 +47,8 @@ from tvm_forest.search.records import (
     load_schedules,
     read_records,
 )
+from tvm_forest.system import archive
+from tvm_forest.system.code_cache import CodeCache
 from tvm_forest.target import Target
 
 TYPES = ["f4", "f8", "i1", "i4", "i8", "u4", "?", "U9", "S9", ">f4", ">i4", "c8", "f2", "M8[s]"]

@@ -36,7 +36,7 @@ from fuzz_files import (
 )
 from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 
 DTYPES = (

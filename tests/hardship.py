@@ -29,11 +29,11 @@ import tvm_ffi
 import tvm_forest
 from forests import drawn_forest
 from parallel_model import BY_ROWS, BY_TREES, FOREST, MARGINS, ROWS, Launch, Task
-from tvm_forest.archive import replace_file
-from tvm_forest.code_cache import VARIABLE
-from tvm_forest.probe_rows import hard_rows
-from tvm_forest.threads.pool import POOL
-from tvm_forest.threads.pool_code import compile_pool
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.runtime.threads.pool import POOL
+from tvm_forest.runtime.threads.pool_code import compile_pool
+from tvm_forest.system.archive import replace_file
+from tvm_forest.system.code_cache import VARIABLE
 
 N_THREADS = 8
 """Threads that predict while models are updated."""

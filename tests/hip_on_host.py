@@ -14,7 +14,7 @@ from pathlib import Path
 import tvm
 from tvm import tirx
 
-from tvm_forest.gpu_runtime import code_object
+from tvm_forest.runtime.gpu import code_object
 from tvm_forest.targets.rocm import CompiledKernels
 
 MOCK = Path(__file__).with_name("hip_mock.c")

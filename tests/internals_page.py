@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import tvm_forest
-from tvm_forest.internals import names
-from tvm_forest.internals.table import KINDS, TABLE, Internal
+from tvm_forest.tir_gen.internals import names
+from tvm_forest.tir_gen.internals.table import KINDS, TABLE, Internal
 
 PACKAGE = Path(tvm_forest.__file__).parent
-ROOM = PACKAGE / "internals"
+ROOM = PACKAGE / "tir_gen" / "internals"
 PAGE = PACKAGE.parent / "docs" / "upgrading_tvm.md"
 TEXTS = {".py", ".ll", ".c"}
 MARK = "<!-- what is needed -->\n"

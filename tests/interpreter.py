@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tvm_forest.nest import Loop, Share
-from tvm_forest.schedule import Schedule
+from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.nest import Loop, Share
 
 
 class Visit(NamedTuple):

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 N_ROWS, N_FEATURES = 600, 6
 COMMON = {"num_threads": 1, "seed": 7, "verbosity": -1, "num_leaves": 12, "deterministic": True}

@@ -27,7 +27,7 @@ import numpy as np
 import xgboost as xgb
 
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 N_ROWS, N_FEATURES, N_CLASSES = 600, 6, 5
 XGBOOST = tuple(map(int, xgb.__version__.split(".")[:2]))

@@ -1,7 +1,7 @@
 """Small faults put into the code, one at a time: do the tests notice?
 
     python tests/mutants.py [--seed 1] [--room forest] [--again | --survivors]
-    python tests/mutants.py --only tvm_forest/nest/problems.py 17   # one mutant, its tests' output
+    python tests/mutants.py --only tvm_forest/layouts/array.py 17   # one mutant, its tests' output
 
 A mutant is a module with one operator, constant or condition changed. The tests of its room are
 collected once. Each mutant is tried in a forked process, which gives the functions of the module
@@ -75,7 +75,7 @@ FORESTS = (
     *("linear_trees", "vector_leaves", "categories"),
 )
 ROOMS = {
-    "nest": Room(30, ("nest/*.py",), NESTS),
+    "nest": Room(30, ("schedule_prims/nest/*.py",), NESTS),
     "schedule": Room(50, tuple(f"schedule_prims/{name}.py" for name in STEPS), NESTS),
     "forest": Room(50, ("forest/*.py", "forest/structure/*.py"), FORESTS),
     "rewrites": Room(20, ("forest/rewrites/*.py",), ("tiling", "properties", "categories")),

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tvm_forest.errors import DeviceError
-from tvm_forest.gpu_runtime.library import Backend
-from tvm_forest.gpu_runtime.opencl import OpenCLDriver
+from tvm_forest.runtime.gpu.library import Backend
+from tvm_forest.runtime.gpu.opencl import OpenCLDriver
 
 
 @functools.cache

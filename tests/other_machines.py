@@ -17,8 +17,8 @@ import numpy as np
 import tvm_forest
 from tvm_forest.errors import BuildError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor.exporting.toolchain import find_toolchain
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.target import parse_target
 
 MAIN = """

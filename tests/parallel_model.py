@@ -6,7 +6,7 @@ import ctypes
 
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 FOREST = drawn_forest(60, 6, base=[0.1, 0.2], link="softmax", seed=4)
 START = tvm_forest.new_schedule(FOREST)

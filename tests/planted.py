@@ -88,7 +88,7 @@ def counted() -> int:
 def prepare_emulated(bench: Any) -> None:
     """Do what a child does first, and let it run kernels for CUDA on the emulated driver."""
     from emulated_cuda import libcuda, translate
-    from tvm_forest.gpu_runtime.cuda import CudaDriver
+    from tvm_forest.runtime.gpu.cuda import CudaDriver
     from tvm_forest.targets import backends
 
     driver = CudaDriver(library=libcuda())

@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 import tvm_forest  # noqa: E402
 from exported import Library  # noqa: E402
 from forests import drawn_forest  # noqa: E402
-from tvm_forest.probe_rows import hard_rows  # noqa: E402
+from tvm_forest.forest.probe_rows import hard_rows  # noqa: E402
 from tvm_forest.target import Target, cpu_name, cpu_vendor  # noqa: E402
 
 FOREST = drawn_forest(60, 5, seed=4, n_features=8, base=(0.5,), link="sigmoid")

@@ -29,8 +29,8 @@ from recipe_cases import CASES, ON_GPU
 from scheduled_models import MODELS, answers_of, forest_named
 from tvm_forest.errors import ForestError
 from tvm_forest.forest import Array
-from tvm_forest.gpu_runtime.memory import Piece
-from tvm_forest.gpu_runtime.opencl import OpenCLDriver, calls
+from tvm_forest.runtime.gpu.memory import Piece
+from tvm_forest.runtime.gpu.opencl import OpenCLDriver, calls
 from tvm_forest.schedule_prims import Schedule
 
 PARTS = (slice(0, 0), slice(7, 8), slice(13, 46), slice(0, 129), slice(0, 200))

@@ -12,7 +12,7 @@ from tvm import relax, tirx
 
 import tvm_forest.relax
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.relax.model import to_tensor_constant
 
 HERE = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})

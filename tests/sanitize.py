@@ -36,8 +36,8 @@ import tvm_forest
 import xgboost_models
 from emulated_cuda import emulated, libcuda
 from forests import Split, drawn_forest, forest_of
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor.exporting.package import C_TYPES
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import result_dtype, result_names
 
 PROGRAM = Path(__file__).with_name("sanitized.c")

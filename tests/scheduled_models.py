@@ -22,7 +22,7 @@ import tvm_forest
 import xgboost_models
 from schedules import odd_forest, rounding_bound
 from tvm_forest.forest import Array, Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 MOST_ROWS = 3001
 

@@ -17,8 +17,8 @@ import tvm_forest
 from forests import Split, forest_of
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts import SIMDIZED
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
 

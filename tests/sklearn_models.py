@@ -19,7 +19,7 @@ from sklearn import ensemble, tree
 from sklearn.dummy import DummyClassifier
 
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 N_ROWS, N_FEATURES = 500, 6
 CATEGORICAL = (4, 1)

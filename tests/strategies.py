@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from drawn_schedules import drawn_schedule
 from forests import Split, forest_of
 from tvm_forest.forest import Array, Forest
-from tvm_forest.probe_rows import SPECIAL, hard_rows
+from tvm_forest.forest.probe_rows import SPECIAL, hard_rows
 from tvm_forest.schedule_prims import Schedule
 
 FEATURES = 4

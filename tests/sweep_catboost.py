@@ -11,7 +11,7 @@ import pandas as pd
 
 from sweep_drawn import Drawn, Options, Table, drawn_job, pick
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import given_rows, hard_rows, typical_rows
+from tvm_forest.forest.probe_rows import given_rows, hard_rows, typical_rows
 
 OPTIONS: Table = {
     "depth": (1, 2, 4, 8),

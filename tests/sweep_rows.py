@@ -10,9 +10,9 @@ import scipy.sparse
 from models import is_dart
 from sweep_drawn import Drawn, frame_of
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.forest.rules import ZERO
 from tvm_forest.frontends.ydf.columns import find_sayable
-from tvm_forest.probe_rows import hard_rows, typical_rows
 
 SPARSE = ("csr_matrix", "csr_array", "csc_matrix", "coo_array")
 LARGEST = float(np.finfo(np.float32).max)

@@ -12,7 +12,7 @@ import pytest
 
 import tvm_forest
 from code_size import PACKAGE, ROOT
-from tvm_forest import code_cache
+from tvm_forest.system import code_cache
 
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 STOPS = re.findall(r"^\| \d+ \| `([\w/.]+)` \| `(\w+)` \|", TEXT, re.MULTILINE)
@@ -35,7 +35,7 @@ def test_a_stop_is_a_function_or_class_of_its_file(path: str, name: str) -> None
 
 @pytest.mark.parametrize("path", sorted(set(PATHS)))
 def test_a_path_that_is_named_exists(path: str) -> None:
-    places = [PACKAGE, ROOT, *PACKAGE.iterdir(), PACKAGE / "search"]
+    places = [PACKAGE, ROOT, *(x for x in PACKAGE.rglob("*") if x.is_dir())]
     assert any((place / path).exists() for place in places), path
 
 
@@ -90,13 +90,15 @@ def test_the_stops_are_called_in_their_order(calls_of_a_build) -> None:
     firsts = list[int]()
     for path, name in STOPS:
         lines = lines_of(path)[name]
-        of_layout = path.startswith("layouts/")  # which one depends on the processor
+        of_layout = Path(path).parent.name == "layouts"  # which one depends on the processor
         firsts.append(
             next(
-                number
-                for number, (file, line) in enumerate(calls_of_a_build)
+                at
+                for at, (file, line) in enumerate(calls_of_a_build)
                 if (file == path and line in lines)
-                or (of_layout and file.startswith("layouts/") and is_start(file, line, name))
+                or (
+                    of_layout and Path(file).parent.name == "layouts" and is_start(file, line, name)
+                )
             )
         )
     assert firsts == sorted(firsts), [*zip(STOPS, firsts, strict=True)]

@@ -13,10 +13,10 @@ from forests import Split, drawn_forest, forest_of
 from gpu_schedules import ORDERS, check
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.gpu_runtime.plan import Launch
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts.banked import BankedLayout
 from tvm_forest.layouts.row_codes.banks import LANES, WORD_BYTES, bank_tests
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu.plan import Launch
 from tvm_forest.schedule_prims.recipes import gpu_shared_ranks
 from tvm_forest.target import parse_target
 from tvm_forest.targets.byte_offsets import LOAD_AT, load_by_bytes

@@ -14,12 +14,12 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import check_results, in_blocks
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import protocol
 from tvm_forest.layouts.bitsliced import list_depths
 from tvm_forest.layouts.row_codes import planes, selections
 from tvm_forest.layouts.row_codes.selections import is_listed
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
 BLOCKS = (64, 128, 256, 512)

@@ -12,9 +12,9 @@ import tvm_forest
 from forests import drawn_forest, forest_of
 from tvm_forest.errors import InputError, UnsupportedModel
 from tvm_forest.forest import Forest, choose_classes
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor.class_numbers import DTYPES
 from tvm_forest.predictor.predictor import Predictor
-from tvm_forest.probe_rows import hard_rows
 
 
 def classifier(classes: int, **fields: Any) -> Forest:

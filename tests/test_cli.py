@@ -21,7 +21,7 @@ from pyarrow import parquet
 import tvm_forest
 from tvm_forest.cli import calibrate, main
 from tvm_forest.frontends import SUPPORT
-from tvm_forest.inputs import to_rows
+from tvm_forest.predictor.inputs import to_rows
 from tvm_forest.search.machines import VARIABLE, Machine, shipped_machines
 from tvm_forest.streams.reading import read_rows
 

@@ -38,11 +38,12 @@ from cluster_rows import (
     table,
 )
 from test_surface import run
-from tvm_forest import archive, clusters, ray
+from tvm_forest import clusters, ray
 from tvm_forest.cli import main
 from tvm_forest.clusters import Score, names_of, ship
 from tvm_forest.errors import InputError
 from tvm_forest.streams.formats import KINDS, QUANTILES, Predicted
+from tvm_forest.system import archive
 from tvm_forest.target import cpu_abilities
 
 ENGINES = ("tvm_forest.spark", "tvm_forest.ray", "tvm_forest.dask")

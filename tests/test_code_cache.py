@@ -17,16 +17,17 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest, full_forest
-from tvm_forest import archive, cli, code_cache, frontends
-from tvm_forest.archive import Archive
-from tvm_forest.code_cache import CodeCache
+from tvm_forest import cli, frontends
 from tvm_forest.forest.model import ROLES
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import kept_forests
 from tvm_forest.layouts import ANY_FOREST
 from tvm_forest.layouts.protocol import LAYOUTS, find, register
 from tvm_forest.predictor import compiling
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.linked import LinkedLibrary
+from tvm_forest.system import archive, code_cache
+from tvm_forest.system.archive import Archive
+from tvm_forest.system.code_cache import CodeCache
 from tvm_forest.targets import stored_code
 
 FOREST = drawn_forest(12, 4, base=(0.1,), seed=1)
@@ -319,7 +320,7 @@ USED = """
 import sys, warnings, pathlib, tvm_forest
 if sys.argv[2:]:
     (pathlib.Path(tvm_forest.__file__).parent / sys.argv[2]).open("a").write("# another release")
-from tvm_forest import archive, code_cache
+from tvm_forest.system import archive, code_cache
 cache = code_cache.CodeCache(pathlib.Path(sys.argv[1]))
 key = code_cache.digest("code", code_cache.digest_sources())
 known = cache.read(key) is not None
@@ -332,8 +333,9 @@ print(known, len(list(cache.folder.glob("*.code"))) if cache.folder.is_dir() els
 def release(tmp_path: Path) -> Path:
     """A folder with a copy of what the cache needs of the package."""
     package = tmp_path / "release" / "tvm_forest"
-    names = ["__init__", "late", "errors", "archive", "code_cache", "tir_gen/canonical"]
-    names += ["process/__init__", "process/sources", "process/locks"]
+    names = ["__init__", "errors", "tir_gen/canonical"]
+    names += [f"system/{x}" for x in ("__init__", "late", "archive", "code_cache")]
+    names += [f"system/process/{x}" for x in ("__init__", "sources", "locks")]
     for name in names:
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(code_cache.PACKAGE / f"{name}.py", package / f"{name}.py")
@@ -351,7 +353,7 @@ def use(release: Path, *arguments: str) -> tuple[str, str]:
     return done.stdout.strip(), done.stderr
 
 
-@pytest.mark.parametrize("changed", ["tir_gen/canonical.py", "code_cache.py", "a_new_file.py"])
+@pytest.mark.parametrize("changed", ["tir_gen/canonical.py", "system/code_cache.py", "new.py"])
 def test_a_process_that_began_before_an_upgrade_leaves_nothing(changed: str, release: Path) -> None:
     found, told = use(release, changed)
     assert found == "False 0" and "have changed since this process imported it" in told

@@ -17,9 +17,9 @@ from forests import drawn_forest, forest_of
 from tvm_forest.forest import Forest
 from tvm_forest.forest.c_functions import apply_c_function
 from tvm_forest.forest.coarse_powers import COARSE_LINKS, LEAST_POWER
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.reference import apply_link
 from tvm_forest.forest.rules import LINK_ULPS
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import link_arrays
 from tvm_forest.tir_gen.links import emit_epilogue
 

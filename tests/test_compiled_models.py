@@ -19,7 +19,7 @@ import test_frontend_onnx as onnx_models
 import tvm_forest
 import xgboost_models
 from tvm_forest.forest import Forest, choose_labels
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 N = 200
 LINK_ULPS = 4

@@ -15,11 +15,11 @@ import emulated_cuda
 import shapley
 import tvm_forest
 from forests import Split, drawn_forest, forest_of
-from tvm_forest.contributions import ContributionTables
 from tvm_forest.errors import DeviceError, InputError, UnsupportedModel
 from tvm_forest.forest import CategoryRule, Forest
+from tvm_forest.forest.contributions import ContributionTables
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
-from tvm_forest.probe_rows import hard_rows
 
 CATEGORIES = 9
 

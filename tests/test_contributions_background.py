@@ -15,12 +15,12 @@ import shapley
 from forests import Split, drawn_forest, forest_of
 from scheduled_models import MODELS, forest_named
 from test_contributions import build, data, train_lightgbm, train_xgboost
-from tvm_forest.contributions import ContributionTables
-from tvm_forest.contributions.subtrees import MOST_ANSWERS, explain_counts, explain_shares
 from tvm_forest.errors import InputError, UnsupportedModel
 from tvm_forest.forest import CategoryRule, Forest
+from tvm_forest.forest.contributions import ContributionTables
+from tvm_forest.forest.contributions.subtrees import MOST_ANSWERS, explain_counts, explain_shares
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
-from tvm_forest.probe_rows import hard_rows
 
 
 def explain_by_definition(forest: Forest, rows: Any, background: Any) -> Any:

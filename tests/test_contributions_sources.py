@@ -14,10 +14,10 @@ from sklearn.ensemble import IsolationForest
 
 import shapley
 from test_contributions import build
-from tvm_forest.contributions import find_players
 from tvm_forest.errors import ModelFormatError, UnsupportedModel
+from tvm_forest.forest.contributions import find_players
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
-from tvm_forest.probe_rows import hard_rows
 
 NAMES = ["a", "b", "c", "d"]
 TEXTS = ["c", "d"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_forest import cores
+from tvm_forest.system import cores
 
 UNIFIED = "0::/kubepods/pod7/box\n"
 OLDER = "4:cpuset:/\n3:cpu,cpuacct:/docker/7\n1:name=systemd:/\n0::/\n"

@@ -23,9 +23,9 @@ from other_machines import MACHINES, check_margins_there, exchange, make_program
 from schedules import in_blocks, with_vectors
 from tvm_forest.errors import BuildError, DeviceError, InputError, UnsupportedModel
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts import BY_HOPS
 from tvm_forest.predictor.exporting.toolchain import find_toolchain
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.target import Target, parse_target
 from tvm_forest.targets import cpu

@@ -13,12 +13,12 @@ import xgboost
 
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest import archive
 from tvm_forest.errors import InputError, ModelFormatError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor import crossover
 from tvm_forest.predictor.crossover import METHODS
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims.recipes import RECIPES
+from tvm_forest.system import archive
 
 FOREST = drawn_forest(6, 3, base=(0.1, 0.2), link="softmax")
 

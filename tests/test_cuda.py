@@ -34,15 +34,15 @@ from schedules import odd_forest, rounding_bound
 from test_linear_trees import by_hand
 from tvm_forest.errors import BuildError, DeviceError, InputError, ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rules import CategoryRule
-from tvm_forest.gpu_runtime import cuda_compiler, dlpack
-from tvm_forest.gpu_runtime.arrays import DeviceArray
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.kernels import Arguments, BlockNeeds, LoadedKernel
-from tvm_forest.gpu_runtime.library import KernelLibrary
-from tvm_forest.gpu_runtime.plan import Allocate, HostLoop, Launch, Plan
 from tvm_forest.layouts.protocol import find
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu import cuda_compiler, dlpack
+from tvm_forest.runtime.gpu.arrays import DeviceArray
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.kernels import Arguments, BlockNeeds, LoadedKernel
+from tvm_forest.runtime.gpu.library import KernelLibrary
+from tvm_forest.runtime.gpu.plan import Allocate, HostLoop, Launch, Plan
 from tvm_forest.schedule_prims import Schedule, recipes
 
 BARRIER = "__syncthreads();"
@@ -500,8 +500,8 @@ def test_the_gpu_gives_all_back_when_a_predictor_is_gone() -> None:
 WHILE_MEMORY_IS_TAKEN = """
 import gc, sys
 import numpy as np
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.arrays import DeviceArray
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.arrays import DeviceArray
 
 class Stream(int):
     def __hash__(self):  # at a moment when the garbage collector may run as well

@@ -11,9 +11,9 @@ import pytest
 import tvm_forest
 from emulated_cuda import emulated, libcuda, settings
 from forests import drawn_forest
-from tvm_forest.gpu_runtime import cuda_compiler
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu import cuda_compiler
+from tvm_forest.runtime.gpu.cuda import CudaDriver
 from tvm_forest.target import SHARED_BYTES
 
 FOREST = drawn_forest(13, 3, seed=3)

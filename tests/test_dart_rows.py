@@ -22,7 +22,7 @@ from bad_inputs import Tensor
 from models import DART_BY_KIND
 from tvm_forest.errors import InputError
 from tvm_forest.frontends import load
-from tvm_forest.inputs import to_rows
+from tvm_forest.predictor.inputs import to_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unknown data type")
 

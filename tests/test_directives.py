@@ -17,10 +17,10 @@ import tvm_forest
 from forests import Split, forest_of
 from tvm_forest.errors import ScheduleError
 from tvm_forest.layouts import protocol
-from tvm_forest.nest.marks import MARKS
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.reading.read_nest import read_nest
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, replay
+from tvm_forest.schedule_prims.nest.marks import MARKS
 from tvm_forest.tir_gen.canonical import emit_canonical
 
 START = Schedule(100)

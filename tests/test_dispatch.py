@@ -17,9 +17,10 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import rounding_bound
 from tvm_forest.errors import InputError, ScheduleError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts import BIT_PLANES
 from tvm_forest.predictor import saving
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.threads import FEW_ROWS
 from tvm_forest.schedule_prims.batches import (
     arrange_by_batch,
     name_functions,
@@ -28,7 +29,6 @@ from tvm_forest.schedule_prims.batches import (
 from tvm_forest.search import heuristic, layout_fit, workload
 from tvm_forest.search.space import make_lanes
 from tvm_forest.target import Target, cpu_vendor
-from tvm_forest.threads import FEW_ROWS
 
 SIZES = (0, 1, 2, 7, 8, 15, 16, 17, 63, 64, 65, FEW_ROWS, FEW_ROWS + 1, 1000)
 FOREST = drawn_forest(26, 5, base=(0.1, 0.2), link="softmax", seed=6)

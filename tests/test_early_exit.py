@@ -19,15 +19,15 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of
 from tvm_forest import InputError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.reference import finish_sums
-from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.predictor.compiling import compile_or_load
 from tvm_forest.predictor.early import two_ways
 from tvm_forest.predictor.early.bounds import Bounds, find_step
 from tvm_forest.predictor.early.deciding import Above, Best, Leader, can_lead, rises
 from tvm_forest.predictor.early.stretches import Stretches
 from tvm_forest.predictor.functions import Functions
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import RESUMED
 from tvm_forest.target import parse_target
 

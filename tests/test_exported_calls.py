@@ -21,7 +21,7 @@ import tvm_forest
 from exported import Library
 from forests import Split, drawn_forest, forest_of
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 SIZES = (0, 1, 7, 130, 1001)
 pytestmark = pytest.mark.slow

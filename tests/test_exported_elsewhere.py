@@ -15,8 +15,8 @@ import pytest
 import tvm_forest
 from forests import drawn_forest
 from tvm_forest.errors import BuildError, InputError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor.exporting.toolchain import WASM_FUNCTIONS, find_toolchain
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.target import parse_target
 
 WINDOWS, MACOS = "x86_64-pc-windows-gnu", "aarch64-apple-macos11"

@@ -15,7 +15,7 @@ import pytest
 import tvm_forest
 from forests import drawn_forest
 from other_machines import ARM, MACHINES, why_not
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 AVX512 = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "skylake-avx512"}
 """Made for another machine: the one at hand may lack AVX-512, too."""

@@ -18,8 +18,8 @@ from emulated_cuda import emulated, libcuda
 from forests import drawn_forest
 from schedules import in_blocks
 from tvm_forest.errors import InputError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor.exporting.toolchain import WASM_FUNCTIONS
-from tvm_forest.probe_rows import hard_rows
 
 SIZES = (1, 9, 130, 600)
 PREFIXES = {"first": "first_", "second": "tvm_forest_2_"}

@@ -14,7 +14,7 @@ from exported import Library
 from forests import drawn_forest
 from jna import run_java, why_not
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 COUNT, N = 20, 131
 CALL = """\

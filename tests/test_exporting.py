@@ -15,7 +15,7 @@ import tvm_forest
 from forests import drawn_forest
 from other_machines import MAIN
 from tvm_forest.errors import BuildError, InputError, UnsupportedModel
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 SIZES = (0, 1, 7, 64, 65, 130, 600)
 MODELS: dict[str, dict[str, Any]] = {

@@ -18,11 +18,11 @@ from forests import drawn_forest
 from recipe_cases import CASES
 from schedules import rounding_bound
 from tvm_forest.errors import DeviceError
-from tvm_forest.gpu_runtime import cuda_compiler
-from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor.exporting.cuda import CNames, expression_in_c
 from tvm_forest.predictor.exporting.package import SOURCES
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu import cuda_compiler
+from tvm_forest.runtime.gpu.cuda import CudaDriver
 
 SIZES = (0, 1, 33, 70, 7)
 
@@ -82,8 +82,8 @@ print(library.tvm_forest_error().decode())
 BY_FFI = """
 import sys
 import numpy as np, tvm_ffi
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.arrays import DeviceArray
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.arrays import DeviceArray
 assert "tvm" not in sys.modules
 class Gpu:
     driver = CudaDriver(library=sys.argv[2])

@@ -11,12 +11,12 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.padding import fill_tiles
 from tvm_forest.forest.rewrites.tile_table import make_tile_table
 from tvm_forest.forest.rewrites.tiling import tile_nodes
-from tvm_forest.laying_out import pack
 from tvm_forest.layouts import protocol
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.layouts.laying_out import pack
 from tvm_forest.schedule_prims import Schedule, recipes
 
 SHAPES = (1, 1, 2, 5, 14, 42, 132, 429, 1430)

@@ -20,10 +20,10 @@ import tvm_ffi
 import tvm_forest
 from forests import drawn_forest, forest_of
 from tvm_forest.errors import InputError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor.few_rows import builtin
 from tvm_forest.predictor.few_rows.small_batches import squeeze
-from tvm_forest.probe_rows import hard_rows
-from tvm_forest.threads import FEW_ROWS
+from tvm_forest.runtime.threads import FEW_ROWS
 
 MAPS = Path("/proc/self/maps")
 FOREST = drawn_forest(12, 4, base=[0.1, 0.2], link="softmax", seed=3)

@@ -9,9 +9,9 @@ from tvm_forest.errors import ModelFormatError
 from tvm_forest.forest import Forest, apply_link
 from tvm_forest.forest.fields import from_fields, to_fields
 from tvm_forest.forest.hits import are_skewed, find_peel_depths
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.forest.rewrites.ordering import NULL_TREE, take_trees
 from tvm_forest.forest.structure.metadata import read_roles
-from tvm_forest.probe_rows import hard_rows, typical_rows
 
 
 def two_trees(**changes):

@@ -25,10 +25,10 @@ from catboost_models import (
 )
 from tvm_forest.errors import InputError, ModelFormatError, UnsupportedModel
 from tvm_forest.forest import choose_labels
+from tvm_forest.forest.probe_rows import given_rows, hard_rows, make_text
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.frontends import load
-from tvm_forest.inputs import to_rows
-from tvm_forest.probe_rows import given_rows, hard_rows, make_text
+from tvm_forest.predictor.inputs import to_rows
 from tvm_forest.verification import ulps
 
 BY_DEFAULT = ("regressor", "categories")

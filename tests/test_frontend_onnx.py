@@ -19,8 +19,8 @@ from onnx_models import (
 )
 from shared_models import shared_model
 from tvm_forest.forest import choose_labels
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.frontends import load
-from tvm_forest.probe_rows import hard_rows, typical_rows
 
 PLAIN = MODES[:6]
 LINK_ERROR = 2.0**-22  # numpy's exp against the C library's, near 1

@@ -12,8 +12,8 @@ import tvm_forest
 from models import CLASSES, MODELS, data, labels, leaves, margins, probe_rows, train, values
 from shared_models import shared_model
 from tvm_forest.errors import UnsupportedModel
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
-from tvm_forest.probe_rows import hard_rows
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,11 @@ import xgboost as xgb
 import treelite_models
 from models import COMMON, DART_BY_KIND, MODELS, XGBOOST, data, margins, train
 from tvm_forest.errors import ForestError, InputError, ModelFormatError, UnsupportedModel
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
 from tvm_forest.frontends.xgboost import _build, header, plain_json, plain_ubjson, ubjson
 from tvm_forest.frontends.xgboost.document import Field, once_rounded
-from tvm_forest.inputs import to_rows
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.predictor.inputs import to_rows
 from xgboost_models import KINDS
 
 

@@ -15,9 +15,9 @@ import pytest
 
 import tvm_forest
 from tvm_forest.errors import InputError, ModelFormatError, UnsupportedModel
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.frontends.ydf.columns import find_sayable, to_columns
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.verification.distances import ulps
 
 ydf = pytest.importorskip("ydf")

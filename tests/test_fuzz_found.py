@@ -23,15 +23,15 @@ import sklearn_models
 import tvm_forest
 from forests import Split, forest_of
 from onnx_models import Tree, regressor
-from tvm_forest import archive
 from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.frontends import load
-from tvm_forest.inputs import to_rows
 from tvm_forest.predictor import saving
+from tvm_forest.predictor.inputs import to_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search.machines import Machine, shipped_machines
 from tvm_forest.search.records import TrialRecord, read_records
 from tvm_forest.streams.reading import read_rows
+from tvm_forest.system import archive
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr"])

@@ -42,7 +42,7 @@ benchmarks, tests, made, cache = sys.argv[1:]
 sys.path[:0] = [benchmarks]
 sys.path.append(tests)
 import emulated_cuda, gpu_folder, models
-from tvm_forest.gpu_runtime.library import Backend
+from tvm_forest.runtime.gpu.library import Backend
 emulated_cuda.folder = lambda: SimpleNamespace(name=cache)
 backend = Backend(lambda: None, emulated_cuda.translate)
 chosen = [models.get("tiny", Path(cache))]
@@ -57,8 +57,8 @@ from pathlib import Path
 benchmarks, tests, made = sys.argv[1:]
 sys.path[:0] = [tests, benchmarks]
 import emulated_cuda, gpu_drawn
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.library import Backend
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.library import Backend
 gpu_drawn.write(Path(made), 2, 1, "sm_90", Backend(lambda: None, emulated_cuda.translate))
 driver = CudaDriver(library=emulated_cuda.libcuda())
 for path in (Path(made) / "models").iterdir():

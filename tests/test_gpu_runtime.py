@@ -16,11 +16,11 @@ import tvm_forest
 from emulated_cuda import called, emulated, libcuda, settings
 from forests import drawn_forest
 from tvm_forest.errors import DeviceError, InputError
-from tvm_forest.gpu_runtime import cuda_compiler, dlpack, memory, staging
-from tvm_forest.gpu_runtime.arrays import DeviceArray
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.cuda_compiler import Compiler, compile_cuda
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu import cuda_compiler, dlpack, memory, staging
+from tvm_forest.runtime.gpu.arrays import DeviceArray
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.cuda_compiler import Compiler, compile_cuda
 from tvm_forest.target import parse_target
 
 FOREST = drawn_forest(13, 3, seed=3, base=(0.5,))
@@ -448,9 +448,9 @@ def test_what_cannot_be_given_is_refused_as_the_standard_says(given: Any, messag
 HELD_UNTIL_THE_END = """
 import string, sys  # whose names are dropped after those of the package
 import numpy as np, tvm_ffi
-from tvm_forest.gpu_runtime import dlpack
-from tvm_forest.gpu_runtime.arrays import DeviceArray
-from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.runtime.gpu import dlpack
+from tvm_forest.runtime.gpu.arrays import DeviceArray
+from tvm_forest.runtime.gpu.cuda import CudaDriver
 
 driver = CudaDriver(library=sys.argv[1])
 array = DeviceArray(driver, (3, 4), np.dtype("float32"), 7)

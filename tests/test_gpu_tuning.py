@@ -19,9 +19,9 @@ from schedules import rounding_bound
 from tvm_forest import api
 from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, DeviceError, InputError
-from tvm_forest.gpu_runtime.cuda import CudaDriver
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts import BANKED, COPIED
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu.cuda import CudaDriver
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.batches import select_schedule
 from tvm_forest.search import gpu_facts, silvanforge

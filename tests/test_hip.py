@@ -16,11 +16,11 @@ import hip_on_host
 import tvm_forest
 from test_rocm import forest, made, needs_linker
 from tvm_forest.errors import DeviceError
-from tvm_forest.gpu_runtime.executor import Executor
-from tvm_forest.gpu_runtime.hip import HipDriver
-from tvm_forest.gpu_runtime.kernels import Arguments
-from tvm_forest.gpu_runtime.library import Backend
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu.executor import Executor
+from tvm_forest.runtime.gpu.hip import HipDriver
+from tvm_forest.runtime.gpu.kernels import Arguments
+from tvm_forest.runtime.gpu.library import Backend
 
 pytestmark = [
     needs_linker,

@@ -12,8 +12,8 @@ import tvm_forest
 from bad_inputs import BAD_INPUTS, FOREST, NAMES, ON_X86, ROWS, BadInput, Tensor, predictor
 from forests import Split, drawn_forest, forest_of
 from tvm_forest.errors import BuildError
-from tvm_forest.inputs import to_rows
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.predictor.inputs import to_rows
 
 HARD = hard_rows(FOREST, 33)
 WIDE = np.zeros((66, 9), np.float32)

@@ -18,7 +18,7 @@ from recipe_cases import CASES
 from test_simt import forest
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule, recipes
 from tvm_forest.tir_gen.row_coding.searches import row_pitch
 

@@ -28,18 +28,19 @@ from drawn_schedules import drawn_schedule
 from forests import drawn_forest
 from scheduled_models import MODELS, forest_named
 from schedules import in_blocks
-from tvm_forest import archive, code_cache, compiler
+from tvm_forest import compiler
 from tvm_forest.errors import ForestError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.ordering import take_trees
-from tvm_forest.laying_out import LaidOut, kinds, lay_out
-from tvm_forest.laying_out.kinds import describe_kind
-from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts.laying_out import LaidOut, kinds, lay_out
+from tvm_forest.layouts.laying_out.kinds import describe_kind
+from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.layouts.protocol import LAYOUTS
 from tvm_forest.predictor import compiling
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import OUTPUTS, SUMS, Output
+from tvm_forest.system import archive, code_cache
 from tvm_forest.target import Target, parse_target
 from tvm_forest.tir_gen.canonical import emit_canonical
 

@@ -20,13 +20,13 @@ import pytest
 import tvm_forest
 from emulated_cuda import called, libcuda, settings, translate
 from forests import drawn_forest
-from tvm_forest.gpu_runtime import dlpack, staging
-from tvm_forest.gpu_runtime.arrays import DeviceArray
-from tvm_forest.gpu_runtime.cuda import CudaDriver
-from tvm_forest.gpu_runtime.library import Backend
-from tvm_forest.gpu_runtime.memory import MemoryPool
-from tvm_forest.gpu_runtime.shared_api import SharedApiDriver
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu import dlpack, staging
+from tvm_forest.runtime.gpu.arrays import DeviceArray
+from tvm_forest.runtime.gpu.cuda import CudaDriver
+from tvm_forest.runtime.gpu.library import Backend
+from tvm_forest.runtime.gpu.memory import MemoryPool
+from tvm_forest.runtime.gpu.shared_api import SharedApiDriver
 from tvm_forest.schedule_prims import recipes
 
 STREAMS = (0, 1001, 1002)

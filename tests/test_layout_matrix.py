@@ -24,8 +24,8 @@ import xgboost
 import tvm_forest
 from shared_models import shared_model
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.forest.rewrites.ordering import take_trees
-from tvm_forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.schedule_prims import Schedule
 
 SIZES = (1, 2, 3, 4, 8)

@@ -14,10 +14,10 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import check_results, in_blocks, odd_forest, with_vectors
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import protocol
 from tvm_forest.layouts.levels import LevelsLayout
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.batches import select_schedule
 from tvm_forest.search import heuristic

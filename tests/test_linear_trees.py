@@ -18,7 +18,7 @@ from test_layout_matrix import rows_inside
 from tvm_forest import viz
 from tvm_forest.errors import BuildError, ModelFormatError
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import typical_rows
+from tvm_forest.forest.probe_rows import typical_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.verification import verify
 

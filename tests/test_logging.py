@@ -9,8 +9,8 @@ import pytest
 
 import tvm_forest
 from forests import full_forest
-from tvm_forest import code_cache
 from tvm_forest.cli import main
+from tvm_forest.system import code_cache
 
 PROJECT = Path(__file__).resolve().parents[1]
 

@@ -19,9 +19,9 @@ import tvm_forest
 from forests import drawn_forest
 from tvm_forest.errors import InputError, ModelFormatError, UnsupportedModel
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.ordering import take_rounds
-from tvm_forest.probe_rows import hard_rows
-from tvm_forest.values import replace
+from tvm_forest.system.values import replace
 
 LIBRARIES = {
     "xgboost": xgboost_models.MODELS,

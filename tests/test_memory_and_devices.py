@@ -12,8 +12,8 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of
 from tvm_forest.errors import ScheduleError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts.protocol import LAYOUTS
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
 START = Schedule(100)

@@ -24,10 +24,10 @@ from schedules import check_results
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.layouts import protocol
-from tvm_forest.nest import Share
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.reading.read_nest import read_nest
 from tvm_forest.schedule_prims import Schedule, replay
+from tvm_forest.schedule_prims.nest import Share
 from tvm_forest.schedule_prims.walks import TreeDepths, find_walk_forms
 from tvm_forest.tir_gen.canonical import emit_canonical
 

@@ -18,10 +18,10 @@ import lightgbm
 import mlflow
 
 import tvm_forest.mlflow
-from tvm_forest import code_cache
 from tvm_forest.errors import InputError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor import saving
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.system import code_cache
 
 pytestmark = pytest.mark.slow
 

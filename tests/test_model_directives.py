@@ -16,9 +16,9 @@ from schedules import check_results, rounding_bound
 from tvm_forest.errors import BuildError, ForestError, InputError, ScheduleError
 from tvm_forest.forest import Forest
 from tvm_forest.forest.hits import find_peel_depths
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.forest.profile import Profile
 from tvm_forest.forest.rewrites.tile_rules import check_tiling
-from tvm_forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.schedule_prims import Schedule
 
 TILED = ("array", "sparse", "sparse_peeled")

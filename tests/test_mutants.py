@@ -41,7 +41,7 @@ def test_one_thing_is_changed(text: str, changes: list[str]) -> None:
 
 
 def test_a_mutant_is_the_module_with_its_change() -> None:
-    path = "tvm_forest/nest/__init__.py"
+    path = "tvm_forest/schedule_prims/nest/__init__.py"
     before = ast.unparse(ast.parse((ROOT / path).read_text(encoding="utf-8"))).splitlines()
     some = list(mutants.list_mutants(path))[::40]
     for mutant in some:
@@ -51,9 +51,9 @@ def test_a_mutant_is_the_module_with_its_change() -> None:
 
 
 def test_only_functions_that_change_are_replaced() -> None:
-    from tvm_forest.nest import Loop
+    from tvm_forest.schedule_prims.nest import Loop
 
-    path = "tvm_forest/nest/__init__.py"
+    path = "tvm_forest/schedule_prims/nest/__init__.py"
     mutant = next(
         x for x in mutants.list_mutants(path) if (x.place, x.old) == ("Loop.take_iteration", "1")
     )
@@ -90,13 +90,13 @@ def test_files_are_added_up_by_room() -> None:
         }
 
     files = {
-        "tvm_forest/nest/__init__.py": summary(10, 9),
+        "tvm_forest/schedule_prims/nest/__init__.py": summary(10, 9),
         "tvm_forest/forest/a.py": summary(10, 10),
         "tvm_forest/forest/rewrites/b.py": summary(4, 1),
         "tvm_forest/forest/rewrites/c.py": summary(4, 3),
     }
-    rooms = count_rooms(files, {"nest", "forest", "forest/rewrites"})
-    assert list(rooms) == ["forest", "forest/rewrites", "nest"]
+    rooms = count_rooms(files, {"schedule_prims/nest", "forest", "forest/rewrites"})
+    assert list(rooms) == ["forest", "forest/rewrites", "schedule_prims/nest"]
     assert rooms["forest/rewrites"] == (8, 4, 4, 2)
     assert [x.share() for x in rooms.values()] == [1, 0.5, 0.9]
     assert add_up(rooms.values()) == (28, 23, 8, 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tvm_forest.nest import (
+from tvm_forest.schedule_prims.nest import (
     Guard,
     Loop,
     Nest,
@@ -17,7 +17,7 @@ from tvm_forest.nest import (
     list_values,
     make_chain,
 )
-from tvm_forest.nest.problems import does_each_once, list_problems
+from tvm_forest.schedule_prims.nest.problems import does_each_once, list_problems
 from tvm_forest.schedule_prims.regions import has_no_gaps, is_cut, list_values_inside
 
 ROWS = Loop("b", "batch", 0, None, 1)

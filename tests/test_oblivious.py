@@ -11,10 +11,10 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of
 from schedules import check_results, in_blocks, with_vectors
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts.bitsliced import BY_LEVELS, BitslicedLayout
 from tvm_forest.layouts.row_codes.selections import has_levels
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.search.workload import Workload
 from tvm_forest.target import Target
 from tvm_forest.tir_gen.walks.bits import BitWalk

@@ -13,9 +13,9 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import check_results, odd_forest
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts.octets import OctetsLayout
-from tvm_forest.probe_rows import hard_rows
-from tvm_forest.schedule import Schedule
+from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
 from tvm_forest.target import Target, cpu_abilities
 

@@ -24,8 +24,8 @@ from test_compiled_links import LINKS
 from test_linear_trees import by_hand
 from test_rocm import atomic_schedule, forest
 from tvm_forest.errors import BuildError, ForestError, InputError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rules import LINK_ULPS
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import recipes
 
 

@@ -19,8 +19,8 @@ import tvm_forest
 from forests import drawn_forest
 from opencl_here import on_device, opencl_driver
 from tvm_forest.errors import DeviceError, InputError
-from tvm_forest.gpu_runtime.opencl import OpenCLDriver
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu.opencl import OpenCLDriver
 
 FOREST = drawn_forest(13, 3, seed=3, base=(0.5,), link="sigmoid")
 TYPES, ALIGNMENT, FLOATS, DOUBLES, THREADS, SHARED = 0x1000, 0x1019, 0x101B, 0x1032, 0x1004, 0x1023

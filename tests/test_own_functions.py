@@ -17,10 +17,10 @@ import tvm_ffi
 import tvm_forest
 from forests import drawn_forest
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.runtime.threads.pool_code import _target_lines
 from tvm_forest.targets.objects import write_object
 from tvm_forest.targets.own_functions import with_own_functions
-from tvm_forest.threads.pool_code import _target_lines
 
 C_TYPES = {"float32": "float", "float64": "double"}
 FUNCTIONS = [(name, dtype) for dtype in C_TYPES for name in ("exp", "exp2", "log1p")]

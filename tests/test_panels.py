@@ -13,9 +13,9 @@ from forests import Split, forest_of
 from schedules import check_results, in_blocks
 from tvm_forest.errors import BuildError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts.row_codes import panels, planes
-from tvm_forest.probe_rows import hard_rows
 
 SIZES = (0, 1, 63, 65, 700)
 

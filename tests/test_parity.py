@@ -14,7 +14,7 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of
 from models import MODELS, leaves, margins, probe_rows, values
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 BATCHES = (0, 1, 7, 8, 9, 33, 65)
 FEW = ("regression",)  # the others are left out by `make tiny`

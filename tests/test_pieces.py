@@ -12,11 +12,11 @@ from forests import Split, drawn_forest, forest_of, full_forest
 from schedules import check_results, odd_forest
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts import pieces as layout
 from tvm_forest.layouts.pieces import PiecesLayout, packing, shapes
 from tvm_forest.layouts.pieces.lines import AT, GROUP, SPARE_EXITS
-from tvm_forest.probe_rows import hard_rows
-from tvm_forest.schedule import Schedule
+from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic
 from tvm_forest.search.machines import TELLING
 from tvm_forest.search.measuring.drawn_forests import Shape, draw_forest

@@ -13,8 +13,8 @@ from forests import drawn_forest
 from schedules import check_results
 from tvm_forest.errors import ModelFormatError, ScheduleError
 from tvm_forest.forest import CategoryRule, Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
-from tvm_forest.probe_rows import hard_rows
 
 SETS = ((0, 3), (1,), (2, 7, 40), ())
 

@@ -14,17 +14,17 @@ import tvm_ffi
 
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest import archive
 from tvm_forest.errors import BuildError, InputError
 from tvm_forest.predictor.exporting.toolchain import find_toolchain
-from tvm_forest.process.scratch import make_folder
 from tvm_forest.runtime import linked
+from tvm_forest.runtime.threads import pool_code
 from tvm_forest.search.machines import nearest, shipped_machines
 from tvm_forest.search.measuring.child import Child
+from tvm_forest.system import archive
+from tvm_forest.system.process.scratch import make_folder
 from tvm_forest.target import Target, parse_cpuinfo, parse_target, read_abilities
 from tvm_forest.targets import machine_code
 from tvm_forest.targets.objects import write_object
-from tvm_forest.threads import pool_code
 
 ARM = """\
 processor\t: 0

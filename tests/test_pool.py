@@ -22,8 +22,8 @@ import tvm_ffi
 import tvm_forest
 from hardship import Late, ends_well, raise_late
 from parallel_model import BY_ROWS, BY_TREES, FOREST, MARGINS, ROWS, Launch, Task
-from tvm_forest.threads.pool import POOL, Pool
-from tvm_forest.threads.pool_code import compile_pool
+from tvm_forest.runtime.threads.pool import POOL, Pool
+from tvm_forest.runtime.threads.pool_code import compile_pool
 
 TASKS = Path("/proc/self/task")
 

@@ -20,6 +20,7 @@ from tvm import s_tir, tirx
 
 import tvm_forest
 from forests import drawn_forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.layouts import protocol
 from tvm_forest.passes import pipeline
@@ -27,7 +28,6 @@ from tvm_forest.passes.gpu.kernel_code import barrier, thread_axis
 from tvm_forest.passes.gpu.run_threads import run_threads
 from tvm_forest.passes.place_initials import PlaceInitials
 from tvm_forest.passes.reading.read_nest import read_nest
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import result_dtype, result_names, sizes_array
 from tvm_forest.targets import cpu
 from tvm_forest.tir_gen import ir

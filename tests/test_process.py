@@ -29,8 +29,8 @@ from hardship import (
     update_often,
 )
 from tvm_forest import BuildError
-from tvm_forest.probe_rows import hard_rows
-from tvm_forest.process import locks, scratch
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.system.process import locks, scratch
 from tvm_forest.target import parse_target
 from tvm_forest.targets import machine_code, stored_code
 
@@ -77,7 +77,7 @@ def test_all_locks_of_the_package_are_made_in_one_place() -> None:
                 names = {alias.name for alias in node.names}
             if (OF_THREADING | {"cached_property", "allocate_lock"}) & names:
                 found.append(f"{file.relative_to(PACKAGE)}:{node.lineno}")
-    assert {place.partition(":")[0] for place in found} == {"process/locks.py"}, found
+    assert {place.partition(":")[0] for place in found} == {"system/process/locks.py"}, found
 
 
 def test_a_lock_can_be_taken_again_by_the_thread_that_has_it() -> None:

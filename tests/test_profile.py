@@ -18,9 +18,9 @@ from shared_models import shared_model
 from tvm_forest.cli import main
 from tvm_forest.errors import InputError, ModelFormatError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.forest.profile import Profile
 from tvm_forest.forest.rewrites.ordering import order_by_level
-from tvm_forest.probe_rows import hard_rows, typical_rows
 
 FOREST = drawn_forest(9, 5, seed=2)
 REAL = {

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 import tvm_forest
 from schedules import in_blocks
 from strategies import FEATURES, examples, forests, rows_of, seen_forests
-from tvm_forest.archive import Archive, pack, unpack
 from tvm_forest.errors import ForestError
 from tvm_forest.forest import LEAF, Forest
 from tvm_forest.forest.fields import from_fields, to_fields
@@ -37,8 +36,9 @@ from tvm_forest.forest.rewrites.ordering import (
 )
 from tvm_forest.forest.rewrites.padding import pad_trees
 from tvm_forest.forest.rewrites.tiling import WAYS, tile_nodes
-from tvm_forest.inputs import to_rows
 from tvm_forest.layouts import SIMDIZED
+from tvm_forest.predictor.inputs import to_rows
+from tvm_forest.system.archive import Archive, pack, unpack
 
 NAMES = [f"c{k}" for k in range(FEATURES)]
 KINDS: dict[str, Callable[[Any], Any]] = {

@@ -17,8 +17,8 @@ from models import data, labels
 from models import train as train_xgboost
 from tvm_forest.errors import InputError, UnsupportedModel
 from tvm_forest.forest import Forest, choose_labels
+from tvm_forest.forest.probe_rows import typical_rows
 from tvm_forest.forest.rewrites.ordering import find_rounds, take_trees
-from tvm_forest.probe_rows import typical_rows
 
 
 @functools.cache

@@ -15,11 +15,12 @@ import xgboost as xgb
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
 import tvm_forest
-from tvm_forest import archive, cli, clusters, streams
+from tvm_forest import cli, clusters, streams
 from tvm_forest.errors import InputError, ModelFormatError, UnsupportedModel
 from tvm_forest.quantiles import estimates
 from tvm_forest.quantiles.predictor import QuantilePredictor
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.system import archive
 
 quantile_forest = pytest.importorskip("quantile_forest")
 from quantile_models import ARGUMENTS, MANY, MODELS, data, hard, one  # noqa: E402

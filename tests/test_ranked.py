@@ -16,11 +16,11 @@ from forests import Split, drawn_forest, forest_of
 from schedules import check_results
 from tvm_forest.errors import BuildError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts import protocol
 from tvm_forest.layouts.row_codes import ranks
 from tvm_forest.passes import pipeline
 from tvm_forest.passes.reading.read_nest import read_nest
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import sizes_array
 from tvm_forest.schedule_prims import Schedule, replay
 from tvm_forest.targets import cpu

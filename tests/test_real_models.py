@@ -11,7 +11,7 @@ import xgboost
 
 import tvm_forest
 from shared_models import shared_model
-from tvm_forest.probe_rows import hard_rows, typical_rows
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 
 pytestmark = [
     pytest.mark.slow,

@@ -18,9 +18,9 @@ from forests import drawn_forest
 from recipe_cases import CASES, GOLDEN, ON_CPU, ON_GPU, PROBLEMS, golden_text
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.ordering import arrange_by_round, take_trees
 from tvm_forest.layouts import protocol
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.results import sizes_array
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.recipes import RECIPES, gpu_template

@@ -22,18 +22,18 @@ import xgboost_models
 from forests import Split, drawn_forest, forest_of
 from relax_modules import BATCHES, HERE, chain_of, module_of, rows_of, run
 from shared_models import shared_model
-from tvm_forest import archive
 from tvm_forest.errors import InputError, ModelFormatError, ScheduleError, UnsupportedModel
 from tvm_forest.forest import Forest, choose_labels
-from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts import SIMDIZED_TREES
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.relax import LinkForests, register_linked
 from tvm_forest.relax.functions import hide_buffers, lower_for_batches
 from tvm_forest.relax.link_forests import join_arrays
 from tvm_forest.relax.model import from_constant, to_constant, to_tensor_constant
 from tvm_forest.relax.outputs import label_table
 from tvm_forest.relax.targets import from_tvm
+from tvm_forest.system import archive
 from tvm_forest.target import Target
 
 

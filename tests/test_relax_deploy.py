@@ -21,7 +21,7 @@ import tvm_forest
 from forests import drawn_forest
 from relax_programs import BY_FFI, BY_TVM, IN_CPP
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.relax import LinkForests, predict, register_linked
 
 SIZES = (1, 7, 600)

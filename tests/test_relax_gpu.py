@@ -20,10 +20,10 @@ from schedules import rounding_bound
 from test_rocm import needs_gcc, needs_linker
 from tvm_forest.errors import InputError, ScheduleError
 from tvm_forest.forest import Forest, choose_labels
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rules import LINK_ULPS
-from tvm_forest.gpu_runtime import cuda_compiler
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.relax.comparison import is_nan, order_of, order_of_number, order_with_nan_last
+from tvm_forest.runtime.gpu import cuda_compiler
 
 SIZES = (0, 1, 7, 64, 600)
 OUTPUTS = ["margin", "value", "label", "leaf", "per_tree"]

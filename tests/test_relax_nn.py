@@ -13,7 +13,7 @@ import tvm_forest
 import tvm_forest.relax
 from forests import drawn_forest
 from tvm_forest.errors import InputError, UnsupportedModel
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.target import Target
 
 BASELINE = {"kind": "llvm", "mcpu": "x86-64"}

@@ -17,8 +17,8 @@ from tvm import relax
 import tvm_forest.relax
 from onnx_models import FEATURES, classifier, drawn_trees, ensemble, regressor
 from tvm_forest.errors import ModelFormatError, UnsupportedModel
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
-from tvm_forest.probe_rows import hard_rows
 
 F4, F8, I4, I8 = np.float32, np.float64, np.int32, np.int64
 NAN = float("nan")

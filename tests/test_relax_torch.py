@@ -11,7 +11,7 @@ import tvm_forest
 import tvm_forest.relax
 from forests import drawn_forest
 from tvm_forest.errors import InputError, ModelFormatError, UnsupportedModel
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 TorchForest = tvm_forest.relax.torch.TorchForest

@@ -29,7 +29,7 @@ build.build_sdist(sys.argv[1])
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 EMULATED = ["test-aarch64", "test-windows"]
 
-LLVM_TEXTS = [f"threads/{name}" for name in ("pool", "few_rows", "windows", "macos")]
+LLVM_TEXTS = [f"runtime/threads/{name}" for name in ("pool", "few_rows", "windows", "macos")]
 LLVM_TEXTS += ["targets/powers", "targets/arithmetic"]
 """Files of the package that are no Python."""
 

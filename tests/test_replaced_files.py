@@ -12,7 +12,8 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest import archive, code_cache, viz
+from tvm_forest import viz
+from tvm_forest.system import archive, code_cache
 
 FOREST = drawn_forest(6, 3, seed=1)
 ROWS = np.zeros((5, FOREST.n_features), np.float32)

@@ -9,7 +9,7 @@ import xgboost
 
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest.values import replace
+from tvm_forest.system.values import replace
 
 FOREST = drawn_forest(40, 6, seed=1, n_features=5)
 START = tvm_forest.new_schedule(FOREST)

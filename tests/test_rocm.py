@@ -30,13 +30,13 @@ from test_bench import module
 from test_linear_trees import by_hand
 from tvm_forest.errors import BuildError, InputError, ScheduleError
 from tvm_forest.forest import Forest
-from tvm_forest.gpu_runtime import ModelArray, code_object
-from tvm_forest.gpu_runtime.hip import HipDriver
-from tvm_forest.gpu_runtime.library import Backend, KernelLibrary
-from tvm_forest.gpu_runtime.plan import Plan
-from tvm_forest.laying_out import pack
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.layouts.laying_out import pack
 from tvm_forest.passes.gpu.launch_plan import split_kernels
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.runtime.gpu import ModelArray, code_object
+from tvm_forest.runtime.gpu.hip import HipDriver
+from tvm_forest.runtime.gpu.library import Backend, KernelLibrary
+from tvm_forest.runtime.gpu.plan import Plan
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.target import Target
 from tvm_forest.targets import cpu, rocm

@@ -20,7 +20,7 @@ from forests import forest_of
 from test_inputs import equal_bits
 from tvm_forest.errors import InputError
 from tvm_forest.frontends import load
-from tvm_forest.inputs import to_rows
+from tvm_forest.predictor.inputs import to_rows
 
 TAKEN = ["high", None, "none", "top", "low"]
 CODES = np.array([1, np.nan, 2, np.nan, 0], np.float32)

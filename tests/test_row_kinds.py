@@ -23,8 +23,8 @@ from bad_rows import BAD_ROWS, FINITE, BadRows, columns, csr, held
 from forests import forest_of
 from test_inputs import HARD, equal_bits, expected
 from tvm_forest.errors import InputError, ModelFormatError
-from tvm_forest.inputs import to_rows
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.predictor.inputs import to_rows
 
 WITH_GAPS = [[None if np.isnan(x) else float(x) for x in column] for column in HARD.T]
 BY_NAME = dict(zip(NAMES, WITH_GAPS, strict=True))
@@ -118,9 +118,8 @@ def test_the_names_of_bad_rows_are_unique() -> None:
 
 
 def test_no_library_of_frames_is_imported_for_plain_rows() -> None:
-    code = (
-        "import sys, tvm_forest.inputs as _; print({'pandas', 'polars', 'scipy'} & {*sys.modules})"
-    )
+    code = "import sys, tvm_forest.predictor.inputs"
+    code += "; print({'pandas', 'polars', 'scipy'} & {*sys.modules})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "set()"
 

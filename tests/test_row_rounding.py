@@ -27,7 +27,7 @@ import tvm_forest
 from tvm_forest.errors import InputError
 from tvm_forest.forest import Forest
 from tvm_forest.frontends import load
-from tvm_forest.inputs import to_rows
+from tvm_forest.predictor.inputs import to_rows
 
 ODD = 2**60 + 2**36 + 1
 LOW = float(2**60)

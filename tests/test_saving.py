@@ -25,7 +25,6 @@ import tvm_forest
 from bad_inputs import IS_AMD, ON_X86
 from forests import drawn_forest
 from models import MODELS
-from tvm_forest import archive
 from tvm_forest.compiler import compile_forest
 from tvm_forest.errors import (
     BuildError,
@@ -36,12 +35,13 @@ from tvm_forest.errors import (
 )
 from tvm_forest.forest import Forest
 from tvm_forest.forest.fields import from_fields, to_fields
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rules import CategoryRule
-from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.predictor import saving
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime.linked import LinkedLibrary
 from tvm_forest.runtime.results import OUTPUTS
+from tvm_forest.system import archive
 
 FOREST = drawn_forest(12, 4, base=(0.1, 0.2), link="softmax", label_rule="argmax_margin", seed=3)
 NAMED = replace(FOREST, labels=np.array(["no", "yes"]), feature_names=("a", "b", "c", "d"))

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import tvm_forest.schedule
 from tvm_forest.errors import ScheduleError
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
+from tvm_forest.schedule_prims.directive import TraceStep
 
 START = Schedule(100)
 TILED = START.tile("batch", "b0", "b1", 64)
@@ -338,9 +338,8 @@ def test_the_class_lists_every_directive_with_its_own_signature() -> None:
         assert inspect.signature(method) == directive.signature
 
 
-def test_names_of_earlier_pickles_are_found() -> None:
-    assert tvm_forest.schedule.Schedule is Schedule
-    assert isinstance(CPU.steps[0], tvm_forest.schedule.Step)
+def test_schedules_are_pickled() -> None:
+    assert isinstance(CPU.steps[0], TraceStep)
     assert pickle.loads(pickle.dumps(CPU)) == CPU
 
 

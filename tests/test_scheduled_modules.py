@@ -25,8 +25,8 @@ from forests import drawn_forest
 from scheduled_modules import list_cases, list_differences, schedule_functions
 from tvm_forest import Schedule
 from tvm_forest.errors import ScheduleError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.passes.reading.adopt import adopt_loops, read_schedule
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import DIRECTIVES
 from user_nests import check
 

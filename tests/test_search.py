@@ -16,8 +16,6 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
-from tvm_forest import archive
-from tvm_forest.code_cache import CodeCache
 from tvm_forest.predictor import kept_choices
 from tvm_forest.predictor.kept_choices import keep_or_choose
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, recipes
@@ -34,6 +32,8 @@ from tvm_forest.search.strategies import (
     select_fastest,
 )
 from tvm_forest.search.workload import Workload
+from tvm_forest.system import archive
+from tvm_forest.system.code_cache import CodeCache
 from tvm_forest.target import Target
 
 MODEL = drawn_forest(20, 5)

@@ -22,7 +22,7 @@ pytest.importorskip("orjson", reason="the extra `serve` is not installed")
 import tvm_forest
 from served import ask, build, get, infer, read, serve, to_binary, to_json
 from tvm_forest.errors import InputError
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.serving import Settings, app, batching, make_application, tensors, warn_of_strangers
 from tvm_forest.serving.models import OUTPUTS
 from tvm_forest.serving.repository import Named

@@ -17,7 +17,7 @@ pytest.importorskip("httptools", reason="the extra `serve` is not installed")
 pytest.importorskip("orjson", reason="the extra `serve` is not installed")
 
 from served import ask, build, get, infer, read, serve, to_binary, to_json
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.serving import coding
 
 pytestmark = pytest.mark.slow

@@ -34,16 +34,16 @@ import tvm_forest
 from forests import drawn_forest
 from served import build, get, infer, serve
 from served_grpc import client_of, refusal, serving
-from tvm_forest.archive import replace_file
 from tvm_forest.cli import main
 from tvm_forest.errors import InputError
-from tvm_forest.probe_rows import hard_rows
-from tvm_forest.process.ending import ENDING
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.serving import Settings, check_packages, make_application, messages, service
 from tvm_forest.serving.models import OUTPUTS
 from tvm_forest.serving.refusals import Refused
 from tvm_forest.serving.repository import Named, Source
 from tvm_forest.serving.tensors import DATATYPES, DTYPES
+from tvm_forest.system.archive import replace_file
+from tvm_forest.system.process.ending import ENDING
 
 pytestmark = pytest.mark.slow
 

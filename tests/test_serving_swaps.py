@@ -21,11 +21,11 @@ pytest.importorskip("orjson", reason="the extra `serve` is not installed")
 import tvm_forest
 from forests import drawn_forest
 from served import PATIENCE_S, ask, get, infer, read, serve, start, to_json, train
-from tvm_forest.archive import replace_file
 from tvm_forest.errors import InputError
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.serving import Settings, make_application
 from tvm_forest.serving.repository import Named, Source
+from tvm_forest.system.archive import replace_file
 
 pytestmark = pytest.mark.slow
 

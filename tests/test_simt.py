@@ -23,9 +23,9 @@ from recipe_cases import CASES, ON_GPU
 from shared_models import shared_model
 from tvm_forest.errors import BuildError, InputError, ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.layouts import COPIED
 from tvm_forest.passes.gpu.run_threads import run_threads
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.recipes import gpu_template
 from tvm_forest.target import Target

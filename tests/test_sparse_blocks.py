@@ -14,9 +14,11 @@ import tvm_forest
 from forests import Split, forest_of
 from schedules import in_blocks
 from tvm_forest.errors import InputError
-from tvm_forest.inputs import split_blocks, to_blocks, to_rows
+from tvm_forest.predictor.inputs import split_blocks, to_blocks, to_rows
 
-sparse: Any = importlib.import_module("tvm_forest.inputs.sparse")  # the package has a late one
+sparse: Any = importlib.import_module(
+    "tvm_forest.predictor.inputs.sparse"
+)  # the package has a late one
 TREES = [Split(0, 0.5, -1.0, Split(2, 0.25, 0.5, 4.0)), Split(1, -0.25, 0.5, 2.0), 0.125]
 
 

@@ -20,8 +20,8 @@ from test_passes import FOREST, SCHEDULES, module, names, walks
 from test_script import FORESTS
 from tvm_forest.compiler import Lowered, lower_request
 from tvm_forest.errors import ForestError
-from tvm_forest.laying_out import lay_out
-from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts.laying_out import lay_out
+from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.runtime.results import OUTPUTS
 from tvm_forest.target import parse_target
 from tvm_forest.tir_gen import ir, ops

@@ -14,13 +14,14 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
-from tvm_forest import archive, code_cache, compiler
+from tvm_forest import compiler
 from tvm_forest.forest.fields import to_fields
-from tvm_forest.late import import_late
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor import compiling, saving
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime import linked, loading
 from tvm_forest.search import machines
+from tvm_forest.system import archive, code_cache
+from tvm_forest.system.late import import_late
 from tvm_forest.target import cpu_name
 from tvm_forest.targets import cpu, stored_code
 
@@ -88,7 +89,7 @@ BUILT = (
     ALONE
     + """
 from tvm_forest.forest.fields import from_fields
-from tvm_forest import archive
+from tvm_forest.system import archive
 folder = Path(sys.argv[1])
 saved = archive.unpack((folder / "forest").read_bytes(), "forest")
 forest = from_fields(saved.manifest, {name[:-4]: array for name, array in saved.parts.items()})
@@ -107,11 +108,11 @@ assert "tvm" not in sys.modules
 UNWANTED = (
     *("tvm", "tvm_ffi", "numpy.ma", "orjson", "importlib.metadata", "statistics"),
     *(f"tvm_forest.{x}" for x in ("compiler", "search.heuristic", "search.cost")),
-    *("tvm_forest.gpu_runtime.library", "tvm_forest.gpu_runtime.driver"),
+    *("tvm_forest.runtime.gpu.library", "tvm_forest.runtime.gpu.driver"),
 )
 """Modules that a process does without which finds the code of its model in the cache."""
 
-MOST_MODULES = 147
+MOST_MODULES = 148
 """Modules of this package that such a process imports."""
 
 RETRAINED = (

@@ -33,7 +33,7 @@ import tvm_forest
 from tvm_forest import predict_file
 from tvm_forest.cli import main
 from tvm_forest.errors import InputError
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.streams.batches import Columns
 from tvm_forest.streams.formats import KINDS, Predicted, Reading
 from tvm_forest.streams.headers import names_columns

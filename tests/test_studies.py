@@ -16,7 +16,7 @@ import xgboost
 
 import tvm_forest
 from test_bench import module
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 RandomModel, to_xgboost = module("random_models").RandomModel, module("xgboost_files").to_xgboost
 timing = module("timing")

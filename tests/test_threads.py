@@ -16,7 +16,7 @@ import tvm_forest
 from forests import drawn_forest
 from parallel_model import BY_TREES, FOREST, START
 from schedules import rounding_bound
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
 CALLERS, CALLS = 8, 200

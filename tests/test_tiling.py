@@ -22,13 +22,13 @@ from tvm_forest.forest.hits import (
     find_peel_depths,
     find_skewed_trees,
 )
+from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.forest.profile import Profile
 from tvm_forest.forest.rewrites.ordering import arrange_by_round, sort_trees, take_trees
 from tvm_forest.forest.rewrites.padding import fill_tiles, pad_trees
 from tvm_forest.forest.rewrites.tile_rules import check_tiling
 from tvm_forest.forest.rewrites.tile_table import TileTable, make_tile_table
 from tvm_forest.forest.rewrites.tiling import TABLE_BYTES, WAYS, tile_nodes
-from tvm_forest.probe_rows import hard_rows, typical_rows
 
 SIZES = (2, 3, 4, 8)
 OPEN_GATE = (1.0, 0.0)

@@ -7,7 +7,7 @@ import pytest
 
 import tvm_forest
 from forests import Split, forest_of
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 pytestmark = pytest.mark.slow
 

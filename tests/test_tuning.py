@@ -20,7 +20,7 @@ import tvm_forest
 from forests import drawn_forest
 from tvm_forest.cli import main
 from tvm_forest.errors import BuildError, InputError
-from tvm_forest.probe_rows import typical_rows
+from tvm_forest.forest.probe_rows import typical_rows
 from tvm_forest.search import measuring as tuning
 from tvm_forest.search.measuring import Trials, make_setup
 from tvm_forest.search.measuring.child import Child, Failure

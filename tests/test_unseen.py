@@ -21,7 +21,7 @@ import tvm_forest
 from test_inputs import equal_bits
 from tvm_forest import InputError, UnsupportedModel
 from tvm_forest.frontends.library_predictions import predict_by_library
-from tvm_forest.inputs import to_rows
+from tvm_forest.predictor.inputs import to_rows
 
 CITIES = ("Lima", "Oslo", "Rome", "Turin")
 N = 400

@@ -18,7 +18,7 @@ import xgboost
 import tvm_forest
 from forests import drawn_forest
 from tvm_forest import InputError, ScheduleError
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 OLD, NEW = (drawn_forest(n, 4, base=[0.1, 0.2], link="softmax", seed=n) for n in (4, 6))
 ROWS = hard_rows(OLD, 70, seed=5)

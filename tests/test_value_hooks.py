@@ -13,8 +13,8 @@ from tvm import s_tir
 from tvm.script import tirx as T
 
 import tvm_forest.tir_gen.ops  # noqa: F401 (it repairs the hooks)
-from tvm_forest.internals import names
-from tvm_forest.internals.value_hooks import FIRST
+from tvm_forest.tir_gen.internals import names
+from tvm_forest.tir_gen.internals.value_hooks import FIRST
 from upstream import any_hash
 
 REPORT = Path(any_hash.__file__)
@@ -22,7 +22,7 @@ RIGHT = ["2**70 and 2**71: differ", "1 and the same from JSON: equal"]
 WRONG = ["2**70 and 2**71: taken for equal"]
 REPAIRED = """
 import runpy, sys, tvm
-from tvm_forest.internals.value_hooks import replace_addresses
+from tvm_forest.tir_gen.internals.value_hooks import replace_addresses
 
 replace_addresses()
 runpy.run_path(sys.argv[1], run_name="__main__")

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tvm_forest import values
 from tvm_forest.layouts.protocol import Layout
+from tvm_forest.system import values
 
 
 def make(dataclass: Any) -> Any:

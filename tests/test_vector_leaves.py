@@ -17,12 +17,12 @@ from gpu_schedules import BACKWARDS
 from schedules import check_results, with_vectors
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.structure import leaf_table as vectors
-from tvm_forest.laying_out import pack
+from tvm_forest.layouts.laying_out import pack
 from tvm_forest.layouts.protocol import LAYOUTS
 from tvm_forest.passes.nest_facts import name_of
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.runtime import leaves
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search import heuristic

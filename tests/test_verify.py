@@ -19,9 +19,9 @@ import tvm_forest
 import xgboost_models
 from tvm_forest.cli import main
 from tvm_forest.errors import InputError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
 from tvm_forest.frontends.library_predictions import predict_by_library
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.verification import ulps, verify
 
 

@@ -19,9 +19,9 @@ import tvm_forest
 from forests import drawn_forest, forest_of
 from test_updating import METHODS, equal
 from tvm_forest import BuildError, InputError
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rules import LINK_ULPS
 from tvm_forest.predictor.live import child, pending
-from tvm_forest.probe_rows import hard_rows
 
 FOREST = drawn_forest(6, 4, base=[0.1, 0.2], link="softmax", seed=3)
 ROWS = hard_rows(FOREST, 70, seed=5)

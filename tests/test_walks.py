@@ -15,8 +15,8 @@ import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from shared_models import shared_model
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.ordering import NULL_TREE, take_trees
-from tvm_forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
 EVERY_SIZE = range(1, 21)

@@ -19,15 +19,15 @@ import pytest
 import tvm_forest
 from forests import drawn_forest, full_forest
 from scheduled_models import forest_named
-from tvm_forest import code_cache
-from tvm_forest.archive import Archive
 from tvm_forest.errors import BuildError, InputError
 from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
-from tvm_forest.laying_out.request import BuildRequest
+from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.predictor.compiling import find_known
 from tvm_forest.predictor.live import drawn_models, warming
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.system import code_cache
+from tvm_forest.system.archive import Archive
 from tvm_forest.target import parse_target
 from tvm_forest.targets import bundles
 

@@ -19,7 +19,7 @@ import models
 import sklearn_models
 import xgboost_models
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 MODELS: dict[str, Callable[[], Any]] = {}
 FEATURES = 4

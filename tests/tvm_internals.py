@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 
 from internals_page import find_users
-from tvm_forest.internals.table import KINDS, Internal
+from tvm_forest.tir_gen.internals.table import KINDS, Internal
 from tvm_texts import text_of
 
 FOLDER = Path(tvm.__file__).parent

@@ -16,7 +16,7 @@ import xgboost as xgb
 
 from models import COMMON, ESTIMATOR, N_ROWS, data, is_dart, labels, train
 from tvm_forest.forest import Forest
-from tvm_forest.probe_rows import hard_rows
+from tvm_forest.forest.probe_rows import hard_rows
 
 KINDS: dict[str, Callable[[], Any]] = {}
 TYPES = ["c", "float", "c", "float", "float", "float"]

@@ -12,8 +12,8 @@ logger "tvm_forest" records what was read, compiled and kept, and why code was c
 import logging
 from typing import TYPE_CHECKING
 
-from .late import import_whole
-from .process import sources as sources  # which notes how the files are now
+from .system.late import import_whole
+from .system.process import sources as sources  # which notes how the files are now
 
 if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editors
     from .api import build as build
@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .api import tune as tune
     from .api import verify as verify
     from .api import with_depths as with_depths
+    from .api.pruning import Pruned as Pruned
+    from .api.pruning import prune as prune
     from .compiler import compile as compile
     from .errors import BuildError as BuildError
     from .errors import DeviceError as DeviceError
@@ -48,8 +50,6 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .predictor.live.warming import Warmed as Warmed
     from .predictor.live.warming import warm as warm
     from .predictor.predictor import Predictor as Predictor
-    from .pruning import Pruned as Pruned
-    from .pruning import prune as prune
     from .quantiles import QuantilePredictor as QuantilePredictor
     from .quantiles import build_quantiles as build_quantiles
     from .schedule_prims import Schedule as Schedule
@@ -76,7 +76,7 @@ _ROOMS = {
     "predictor.crossover": "Crossover",
     "predictor.live.warming": "Warmed warm",
     "predictor.predictor": "Predictor",
-    "pruning": "Pruned prune",
+    "api.pruning": "Pruned prune",
     "quantiles": "QuantilePredictor build_quantiles",
     "schedule_prims": "Schedule",
     "search.measuring": "Tuned",

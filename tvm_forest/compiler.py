@@ -22,8 +22,8 @@ from tvm import s_tir, tirx
 
 from .errors import BuildError, ForestError, ScheduleError
 from .forest import Forest
-from .laying_out import Compiled, LaidFunction, LaidOut, LaidTables, lay_out
-from .laying_out.request import BuildRequest
+from .layouts.laying_out import Compiled, LaidFunction, LaidOut, LaidTables, lay_out
+from .layouts.laying_out.request import BuildRequest
 from .passes import pipeline
 from .passes.cpu.outline import SYMBOL
 from .passes.cpu.share_blocks import TWIN, AddTwins, make_serial, make_twin
@@ -37,12 +37,12 @@ from .passes.reading.read_nest import read_nest
 from .passes.stages import SCHEDULE, Stages
 from .runtime import Library
 from .runtime.results import OF_LEAVES, OUTPUTS, SUMS
-from .schedule import Schedule
-from .schedule_prims import replay
+from .schedule_prims import Schedule, replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
 from .schedule_prims.fitting import check_additions, check_device, check_exact
 from .schedule_prims.model import OF_MODEL
 from .schedule_prims.regions import adds_in_order
+from .system.values import dataclass, field, replace
 from .target import Target, parse_target
 from .targets import cpu
 from .targets.kept_code import CodeKeeper
@@ -50,7 +50,6 @@ from .targets.machine_code import compile_module
 from .tir_gen import canonical, contributions, leaf_samples
 from .tir_gen.attributes import read_model_facts
 from .tir_gen.walks import check_walks
-from .values import dataclass, field, replace
 
 LOG = logging.getLogger(__name__)
 

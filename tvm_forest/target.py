@@ -15,9 +15,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from .cores import available_cores
 from .errors import InputError
-from .values import dataclass, field
+from .system.cores import available_cores
+from .system.values import dataclass, field
 
 GPUS = ("simt", "cuda", "rocm", "opencl")
 REAL_GPUS = ("cuda", "rocm", "opencl")

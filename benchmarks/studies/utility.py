@@ -23,8 +23,8 @@ from studies.choices import describe
 from studies.shapes import PAPER
 from timing import time_in_turns
 from tvm_forest.errors import ForestError
-from tvm_forest.probe_rows import hard_rows
-from tvm_forest.schedule import Schedule
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.schedule_prims import Schedule
 from tvm_forest.search.heuristic import price_points
 from tvm_forest.search.space import VECTORS, Point, inner_loops
 from tvm_forest.search.workload import Workload

@@ -16,13 +16,13 @@ from ..errors import InputError, UnsupportedModel
 from ..forest import Forest
 from ..forest.hits import find_peel_depths
 from ..forest.rewrites.canonical_form import canonicalize
-from ..late import import_late
+from ..runtime.threads import check_n_jobs
 from ..schedule_prims import Schedule
 from ..schedule_prims import rewrite as rewrite_forest
 from ..schedule_prims.batches import Edited
 from ..schedule_prims.fitting import check_fit
+from ..system.late import import_late
 from ..target import Target, parse_target
-from ..threads import check_n_jobs
 from .tuning import TargetLike as TargetLike
 from .tuning import check_count
 from .tuning import tune as tune

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..late import import_late
+from ..runtime.threads import check_n_jobs
+from ..system.late import import_late
 from ..target import Target, TvmTarget, parse_target
-from ..threads import check_n_jobs
 
 if TYPE_CHECKING:
     from .. import frontends

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import ForestError
-from ..process.ending import ENDING
 from ..streams.formats import FORMATS, KINDS
+from ..system.process.ending import ENDING
 
 LIMITS = (
     ("max_batch", 4096, "most rows of requests that are predicted together"),

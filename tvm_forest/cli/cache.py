@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..code_cache import MAX_BYTES, VARIABLE, find_cache
+from ..system.code_cache import MAX_BYTES, VARIABLE, find_cache
 
 
 def run(options: argparse.Namespace) -> None:

@@ -5,10 +5,10 @@ import argparse
 from rich.console import Console
 from rich.progress import Progress
 
-from .. import archive
 from ..errors import InputError
 from ..search.machines import VARIABLE, own_file
 from ..search.measuring.calibrating import calibrate
+from ..system import archive
 from ..target import parse_target
 
 

@@ -3,9 +3,9 @@
 import argparse
 import itertools
 
-from .. import archive
 from ..errors import InputError
 from ..predictor.exporting.toolchain import KINDS
+from ..system import archive
 from .opening import open_predictor
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from .. import api
 from ..errors import ForestError, InputError
 from ..forest import Array
-from ..probe_rows import hard_rows, typical_rows
+from ..forest.probe_rows import hard_rows, typical_rows
 
 if TYPE_CHECKING:  # the import of TVM is timed with the compilation
     from ..predictor.predictor import Predictor

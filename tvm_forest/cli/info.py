@@ -10,14 +10,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from .. import api, archive
+from .. import api
 from ..errors import InputError
 from ..forest import Forest
 from ..frontends import SUPPORT
 from ..predictor import saving
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.batches import PARALLEL
 from ..search import heuristic
+from ..system import archive
 from ..target import Target, parse_target
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 import argparse
 from typing import Any
 
-from .. import api, archive
+from .. import api
 from ..errors import InputError
+from ..system import archive
 
 
 def open_predictor(

@@ -2,8 +2,9 @@
 
 import argparse
 
-from .. import api, archive
+from .. import api
 from ..streams.reading import read_rows
+from ..system import archive
 
 
 def run(options: argparse.Namespace) -> None:

@@ -5,8 +5,8 @@ import signal
 import sys
 import threading
 
-from ..process.ending import ENDING
 from ..search.measuring import remote
+from ..system.process.ending import ENDING
 
 
 def run(options: argparse.Namespace) -> None:

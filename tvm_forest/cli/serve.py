@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import serving
 from ..errors import InputError
-from ..threads import check_n_jobs
+from ..runtime.threads import check_n_jobs
 from . import LIMITS
 from .opening import open_predictor
 

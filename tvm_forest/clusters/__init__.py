@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import api, archive
+from .. import api
 from ..errors import InputError, RowError
 from ..forest import Array, Forest
-from ..inputs import column_names, frames
-from ..inputs.checks import refusal
-from ..process.locks import make_lock
+from ..predictor.inputs import column_names, frames
+from ..predictor.inputs.checks import refusal
+from ..runtime.threads import check_n_jobs
 from ..streams.batches import (
     Columns,
     check_present,
@@ -31,8 +31,9 @@ from ..streams.batches import (
     take_columns,
 )
 from ..streams.formats import KINDS, Predicted
-from ..threads import check_n_jobs
-from ..values import dataclass, field
+from ..system import archive
+from ..system.process.locks import make_lock
+from ..system.values import dataclass, field
 
 if TYPE_CHECKING:
     from ..predictor.predictor import Predictor

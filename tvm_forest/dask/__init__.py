@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..clusters import Parcel, Scoring, add_columns, names_of, open_model, plan_scoring, ship
-from ..threads import check_n_jobs
+from ..runtime.threads import check_n_jobs
 
 WHERE = "dask.predict"
 

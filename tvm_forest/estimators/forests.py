@@ -23,9 +23,9 @@ from sklearn.utils.validation import validate_data
 from .. import api
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, apply_link, split_by_target
-from ..inputs.column_names import fits
-from ..inputs.frames import kind_of
 from ..predictor.class_numbers import PROBABILITY_LINKS
+from ..predictor.inputs.column_names import fits
+from ..predictor.inputs.frames import kind_of
 from ..predictor.predictor import Predictor
 from ..schedule_prims.batches import Edited
 from .untrainable import Untrainable

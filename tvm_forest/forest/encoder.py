@@ -18,8 +18,8 @@ import hashlib
 
 import numpy as np
 
-from ..process.locks import cached_property
-from ..values import dataclass, fields
+from ..system.process.locks import cached_property
+from ..system.values import dataclass, fields
 from .rules import Array
 
 MIX = 0x4906BA494954CB65

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelFormatError
-from ..process.locks import cached_property
-from ..values import dataclass, field, replace
+from ..system.process.locks import cached_property
+from ..system.values import dataclass, field, replace
 from . import reference, unseen
 from .c_functions import NumberFunction, apply_numpy_function
 from .memberships import add_columns, mark_missing

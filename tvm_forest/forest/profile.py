@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..archive import replace_file
 from ..errors import InputError, ModelFormatError
-from ..values import dataclass, replace
+from ..system.archive import replace_file
+from ..system.values import dataclass, replace
 from . import Array, Forest
 from .profile_files import UNKNOWN, ProfileText, format_profile, parse_profile
 from .rewrites.ordering import order_by_level

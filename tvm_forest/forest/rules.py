@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..values import dataclass
+from ..system.values import dataclass
 
 LEAF = -1
 """Value of a leaf's feature and children."""

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..archive import is_archive
 from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Forest
-from ..late import import_late
+from ..system.archive import is_archive
+from ..system.late import import_late
 from .kept_forests import read_or_find
 from .objects import library_of
 from .refusals import as_line, damaged, name_in_errors

@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from ..archive import Archive
-from ..code_cache import MAX_ENTRY_BYTES, digest, digest_sources, find_cache
 from ..errors import ForestError
 from ..forest import Forest
 from ..forest.fields import from_fields, to_fields
+from ..system.archive import Archive
+from ..system.code_cache import MAX_ENTRY_BYTES, digest, digest_sources, find_cache
 
 LARGE = 2**24
 """Bytes of a file from which on its forest is kept: smaller ones are read about as fast as the

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..forest import Array, Forest
-from ..process.scratch import make_folder
-from ..values import dataclass
+from ..system.process.scratch import make_folder
+from ..system.values import dataclass
 from . import onnx
 from .catboost import read_numbers
 from .onnx.graph import read_tree_op

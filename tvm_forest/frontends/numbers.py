@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..forest import Array
-from ..late import import_late
+from ..system.late import import_late
 
 if TYPE_CHECKING:
     import orjson

@@ -34,7 +34,7 @@ from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, make_tile_table
-from ..values import dataclass, field
+from ..system.values import dataclass, field
 from . import ANY_FOREST, tir
 from . import complete_trees as complete
 from . import tile_records as records

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..forest import Array, Forest
-from ..values import dataclass, field
+from ..system.values import dataclass, field
 from . import CODED, tir
 from . import complete_trees as complete
 from . import linked_nodes as linked

@@ -35,7 +35,7 @@ import numpy as np
 
 from ..errors import BuildError
 from ..forest import Array, Forest
-from ..values import dataclass, replace
+from ..system.values import dataclass, replace
 from . import ANY_FOREST, WORD_NODES, tir
 from .complete_trees import find_occupants, find_slot_excess
 from .protocol import (

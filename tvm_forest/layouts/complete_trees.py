@@ -16,7 +16,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.structure.edges import find_steps
-from ..values import dataclass, field
+from ..system.values import dataclass, field
 from . import tir
 from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, show_nodes
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs

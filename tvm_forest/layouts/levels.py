@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..forest import Array, Forest
-from ..values import dataclass, replace
+from ..system.values import dataclass, replace
 from . import CODED, REGISTER, tir
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register
 from .row_codes.ranks import RankCode, rank_tests

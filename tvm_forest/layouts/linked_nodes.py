@@ -17,7 +17,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import order_by_level
-from ..values import dataclass, field
+from ..system.values import dataclass, field
 from . import tir
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess
 

@@ -34,7 +34,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.structure.edges import find_steps
-from ..values import dataclass, replace
+from ..system.values import dataclass, replace
 from . import CODED, REGISTER, tir
 from .complete_trees import MAX_SLOTS
 from .linked_nodes import INTEGER_OF

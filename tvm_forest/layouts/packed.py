@@ -33,7 +33,7 @@ from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import round_thresholds
 from ..forest.rewrites.ordering import order_by_level, order_depth_first
-from ..values import dataclass
+from ..system.values import dataclass
 from . import ANY_FOREST, tir
 from . import linked_nodes as linked
 from .protocol import (

@@ -24,8 +24,8 @@ import numpy as np
 
 from ..errors import BuildError, ScheduleError
 from ..forest import Array, Forest
-from ..late import LateTable
-from ..values import dataclass
+from ..system.late import LateTable
+from ..system.values import dataclass
 
 if TYPE_CHECKING:
     from tvm import tirx

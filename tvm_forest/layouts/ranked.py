@@ -24,7 +24,7 @@ import numpy as np
 
 from ..forest import Array, Forest
 from ..forest.rewrites.ordering import order_by_level
-from ..values import dataclass
+from ..system.values import dataclass
 from . import ANY_FOREST, WORD_NODES, tir
 from . import linked_nodes as linked
 from .protocol import Columns, Expr, Hold, Layout, NodeTest, read_specs, register

@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..forest import Array, Forest
-from ..values import dataclass
+from ..system.values import dataclass
 from . import ANY_FOREST, tir
 from . import complete_trees as complete
 from .protocol import Buffers, Columns, Expr, Hold, Layout, register

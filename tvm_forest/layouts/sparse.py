@@ -35,7 +35,7 @@ from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
 from ..forest.rewrites.padding import fill_tiles
 from ..forest.rewrites.tile_table import TileTable, make_tile_table
-from ..values import dataclass
+from ..system.values import dataclass
 from . import linked_nodes as linked
 from . import tile_records as records
 from . import tir

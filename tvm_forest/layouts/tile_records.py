@@ -29,7 +29,7 @@ from ..errors import BuildError
 from ..forest import Array, Forest
 from ..forest.rewrites.narrowing import narrow_thresholds
 from ..forest.rewrites.tile_table import TileTable
-from ..values import dataclass, field, replace
+from ..system.values import dataclass, field, replace
 from . import tir
 from .linked_nodes import INTEGER_OF, any_default_left
 from .protocol import (

@@ -24,15 +24,15 @@ from typing import Any
 
 from tvm import tirx
 
-from ..nest import Loop
 from ..schedule_prims.devices import MAX_SHARED_BYTES
+from ..schedule_prims.nest import Loop
+from ..system.values import dataclass
 from ..tir_gen import ops
 from ..tir_gen.builder import Builder
 from ..tir_gen.ir import change_loop, find_loops, i64, rewrite_nest
 from ..tir_gen.row_coding.coders import coder_of
 from ..tir_gen.row_coding.searches import RowCoder
 from ..tir_gen.walks.node_test import Comparer
-from ..values import dataclass
 from .cache_near import Around, change_in_blocks, redirect_walks, walks_of
 from .function_pass import NestPass, function_pass
 from .nest_facts import NestFacts

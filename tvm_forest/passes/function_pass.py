@@ -16,7 +16,7 @@ from tvm import tirx
 
 from ..errors import BuildError, ScheduleError
 from ..layouts.protocol import Layout
-from ..values import dataclass
+from ..system.values import dataclass
 from .nest_facts import NestFacts
 
 for _error in (BuildError, ScheduleError):  # TVM has a ScheduleError of its own

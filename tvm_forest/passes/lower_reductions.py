@@ -15,8 +15,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..internals.names import IMPORT_LLVM
 from ..tir_gen import ops
+from ..tir_gen.internals.names import IMPORT_LLVM
 from .function_pass import function_pass
 
 FUNCTION = """

@@ -23,6 +23,7 @@ import tvm
 from tvm import tirx
 
 from ..schedule_prims.walks import WalkForm
+from ..system.values import dataclass, replace
 from ..tir_gen.ir import change_loop, find_all, rewrite_loops, rewrite_nest
 from ..tir_gen.ops import WALKS, find_calls, find_walk
 from ..tir_gen.walks import WALKERS
@@ -30,7 +31,6 @@ from ..tir_gen.walks.hops import HopWalker
 from ..tir_gen.walks.lanes import LaneWalker
 from ..tir_gen.walks.node_test import Comparer
 from ..tir_gen.walks.walker import is_one_walk
-from ..values import dataclass, replace
 from .function_pass import NestPass, function_pass
 
 

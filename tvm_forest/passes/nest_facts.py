@@ -17,14 +17,14 @@ from typing import Any
 
 from tvm import tirx
 
-from ..nest import Bound, Guard, Kind, Loop, Nest, Share, find_paths
-from ..process.locks import cached_property
+from ..schedule_prims.nest import Bound, Guard, Kind, Loop, Nest, Share, find_paths
 from ..schedule_prims.regions import list_values_inside, range_of_sums
 from ..schedule_prims.replay import NAME
 from ..schedule_prims.walks import WalkForm, find_walk_forms
+from ..system.process.locks import cached_property
+from ..system.values import dataclass, field, replace
 from ..tir_gen.attributes import ModelFacts
 from ..tir_gen.ir import find_all, i64
-from ..values import dataclass, field, replace
 
 NO_LOOP = Loop("", "", 0, 1, 1)  # type: ignore[arg-type]
 """The facts of a loop that is not part of the schedule: none."""

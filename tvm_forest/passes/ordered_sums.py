@@ -23,12 +23,12 @@ import numpy as np
 from tvm import tirx
 
 from ..forest import Array
-from ..nest import OUTPUT_KINDS, Guard, Kind, Loop
-from ..process.locks import cached_property
+from ..schedule_prims.nest import OUTPUT_KINDS, Guard, Kind, Loop
 from ..schedule_prims.regions import has_no_gaps, is_cut, list_values_inside
+from ..system.process.locks import cached_property
+from ..system.values import dataclass
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
-from ..values import dataclass
 from .nest_facts import NestFacts, name_of
 
 TERMS = "terms"

@@ -30,10 +30,10 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..nest import OUTPUT_KINDS
+from ..schedule_prims.nest import OUTPUT_KINDS
+from ..system.values import dataclass
 from ..tir_gen import ir, ops
 from ..tir_gen.builder import Builder
-from ..values import dataclass
 from .function_pass import NestPass, function_pass
 from .nest_facts import SUMS_OF, NestFacts, name_of
 from .ordered_sums import OrderedRegion, Region

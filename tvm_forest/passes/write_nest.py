@@ -19,11 +19,11 @@ from typing import Any
 
 from tvm import tirx
 
-from ..nest import Loop
-from ..nest.marks import marks_of
+from ..schedule_prims.nest import Loop
+from ..schedule_prims.nest.marks import marks_of
 from ..schedule_prims.replay import NAME, PREFIX
+from ..system.values import dataclass
 from ..tir_gen import ir
-from ..values import dataclass
 from .function_pass import NestPass, function_pass
 from .nest_facts import NestFacts, amount, list_conditions, name_of
 

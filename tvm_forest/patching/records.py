@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import api
 from ..errors import ForestError
-from ..process.locks import make_lock
+from ..system.process.locks import make_lock
 from .pace import Pace
 from .states import WeakTable
 from .tally import LOG, Tally

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ..forest import Array
-from ..process.locks import make_lock
+from ..system.process.locks import make_lock
 
 Held = TypeVar("Held")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 
-from ..process.locks import make_lock
+from ..system.process.locks import make_lock
 
 LOG = logging.getLogger("tvm_forest.patching")
 

@@ -10,22 +10,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..forest import Forest
-from ..late import import_late
-from ..laying_out import Compiled
-from ..laying_out.request import BuildRequest
+from ..layouts.laying_out import Compiled
+from ..layouts.laying_out.request import BuildRequest
 from ..schedule_prims.batches import Edited, Schedules, edit
+from ..system.late import import_late
 from ..target import Target
 from .compiling import compile_or_load
 from .predictor import Predictor
 
 if TYPE_CHECKING:
     from .. import compiler
-    from ..gpu_runtime import library as kernels
+    from ..runtime.gpu import library as kernels
     from ..search import heuristic
     from . import device, distant
 else:
     compiler = import_late("tvm_forest.compiler")
-    kernels = import_late("tvm_forest.gpu_runtime.library")
+    kernels = import_late("tvm_forest.runtime.gpu.library")
     heuristic = import_late("tvm_forest.search.heuristic")
     device = import_late("tvm_forest.predictor.device")
     distant = import_late("tvm_forest.predictor.distant")

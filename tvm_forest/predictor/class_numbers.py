@@ -13,8 +13,8 @@ import numpy as np
 
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_classes, split_by_target
-from ..late import import_late
-from ..process.locks import cached_property
+from ..system.late import import_late
+from ..system.process.locks import cached_property
 
 if TYPE_CHECKING:
     from .early import answering

@@ -9,8 +9,8 @@ takes: BuildRequest; gives: Compiled.
 
 The first entry saves a process that builds the same model all work of `compile_forest`, and TVM's
 import; for a large model it has no arrays, and the process lays the model out. The second entry
-belongs to all functions of one kind, see `laying_out/kinds.py`; only kinds not seen before are
-compiled. The code itself is stored by its content, see `targets/kept_code.py`. Code that a
+belongs to all functions of one kind, see `layouts/laying_out/kinds.py`; only kinds not seen before
+are compiled. The code itself is stored by its content, see `targets/kept_code.py`. Code that a
 predictor of this process already runs is not read again.
 """
 
@@ -23,20 +23,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
-from ..archive import Archive
-from ..code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources
 from ..errors import BuildError, ForestError
-from ..late import import_late
-from ..laying_out import CodeOf, Compiled, LaidFunction, LaidOut, lay_out
-from ..laying_out.kinds import describe_kind
-from ..laying_out.request import BuildRequest
+from ..layouts.laying_out import CodeOf, Compiled, LaidFunction, LaidOut, lay_out
+from ..layouts.laying_out.kinds import describe_kind
+from ..layouts.laying_out.request import BuildRequest
 from ..layouts.protocol import find
-from ..process.ending import is_waited_for
-from ..process.locks import holds_off_forks
 from ..runtime import Library
 from ..runtime.loading import LINKED
 from ..schedule_prims import Schedule
 from ..search.machines import own_file
+from ..system.archive import Archive
+from ..system.code_cache import MAX_ENTRY_BYTES, PACKAGE, CodeCache, digest, digest_sources
+from ..system.late import import_late
+from ..system.process.ending import is_waited_for
+from ..system.process.locks import holds_off_forks
 from ..target import Target
 from ..targets.stored_code import describe_machine, find_code_cache, load_kept
 from . import argument_parts

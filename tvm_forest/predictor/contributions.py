@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..contributions import CONTRIBUTIONS, INTERACTIONS, ContributionTables
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
+from ..forest.contributions import CONTRIBUTIONS, INTERACTIONS, ContributionTables
 from ..forest.reference import cast_rows
-from ..inputs import to_rows
-from ..late import import_late
-from ..laying_out import LaidOut, LaidTables
-from ..process.locks import cached_property, make_lock
+from ..layouts.laying_out import LaidOut, LaidTables
 from ..runtime.results import OF_TABLES, Output
+from ..runtime.threads import check_n_jobs
 from ..schedule_prims.batches import PARALLEL
-from ..threads import check_n_jobs
+from ..system.late import import_late
+from ..system.process.locks import cached_property, make_lock
 from .compiling import compile_or_load
 from .functions import BoundFunction, Functions
+from .inputs import to_rows
 
 if TYPE_CHECKING:
     from .. import compiler

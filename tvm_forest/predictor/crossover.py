@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from .. import archive
 from ..errors import DeviceError, InputError
 from ..forest import Array, Forest
-from ..gpu_runtime import dlpack
-from ..late import import_late
-from ..probe_rows import typical_rows
+from ..forest.probe_rows import typical_rows
+from ..runtime.gpu import dlpack
+from ..system import archive
+from ..system.late import import_late
 from ..target import REAL_GPUS, Target
 from .building import build, plan
 from .predictor import Predictor

@@ -11,14 +11,14 @@ import numpy as np
 
 from ..errors import InputError
 from ..forest import Array
-from ..gpu_runtime import ModelArray, dlpack
-from ..gpu_runtime.arrays import DeviceArray
-from ..gpu_runtime.executor import Shapes
-from ..inputs import to_rows
-from ..inputs.checks import check_shape
 from ..runtime import Library
+from ..runtime.gpu import ModelArray, dlpack
+from ..runtime.gpu.arrays import DeviceArray
+from ..runtime.gpu.executor import Shapes
 from ..runtime.results import Output
 from .functions import BoundFunction, Functions
+from .inputs import to_rows
+from .inputs.checks import check_shape
 from .predictor import Predictor, Range
 
 GPUS = frozenset(dlpack.KINDS.values())

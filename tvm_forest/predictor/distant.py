@@ -11,7 +11,7 @@ from ..errors import DeviceError
 from ..forest import Array
 from ..runtime import Library
 from ..runtime.results import Output
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from .functions import BoundFunction, Functions
 from .predictor import Predictor
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from ..errors import InputError
 from ..forest import Array, Forest
-from ..inputs import to_rows
-from ..late import import_late
+from ..system.late import import_late
+from .inputs import to_rows
 
 if TYPE_CHECKING:
-    from ..inputs import column_names, frames, named_rows
+    from .inputs import column_names, frames, named_rows
 else:
-    column_names = import_late("tvm_forest.inputs.column_names")
-    frames = import_late("tvm_forest.inputs.frames")
-    named_rows = import_late("tvm_forest.inputs.named_rows")
+    column_names = import_late("tvm_forest.predictor.inputs.column_names")
+    frames = import_late("tvm_forest.predictor.inputs.frames")
+    named_rows = import_late("tvm_forest.predictor.inputs.named_rows")
 
 Toward = Literal["any", "higher", "lower"]
 TOWARDS = ("any", "higher", "lower")

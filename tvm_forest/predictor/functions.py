@@ -16,29 +16,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..cores import available_cores
 from ..forest import Array
-from ..gpu_runtime import ModelArray
-from ..inputs import split_blocks, to_blocks, writable_view
-from ..late import import_late
-from ..laying_out import CodeOf, Compiled
-from ..laying_out.request import BuildRequest
+from ..layouts.laying_out import CodeOf, Compiled
+from ..layouts.laying_out.request import BuildRequest
 from ..layouts.protocol import takes_memberships
-from ..process.ending import is_waited_for
-from ..process.locks import holds_off_forks, make_lock
 from ..runtime import Library
+from ..runtime.gpu import ModelArray
 from ..runtime.linked import LinkedLibrary
 from ..runtime.results import Output, result_dtype, result_names
-from ..schedule import Schedule
-from ..schedule_prims import batches
-from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
-from ..threads.pool import POOL
+from ..runtime.threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
+from ..runtime.threads.pool import POOL
+from ..schedule_prims import Schedule, batches
+from ..system.cores import available_cores
+from ..system.late import import_late
+from ..system.process.ending import is_waited_for
+from ..system.process.locks import holds_off_forks, make_lock
 from .compiling import compile_or_load
+from .inputs import split_blocks, to_blocks, writable_view
 
 if TYPE_CHECKING:
-    from ..threads import pool_code
+    from ..runtime.threads import pool_code
 else:
-    pool_code = import_late("tvm_forest.threads.pool_code")
+    pool_code = import_late("tvm_forest.runtime.threads.pool_code")
 
 LINE_BYTES = 64
 """Bytes of a cache line; aligned arrays keep a walk's vectors within one line."""

@@ -14,13 +14,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..archive import Archive
-from ..code_cache import CodeCache, digest, digest_sources
-from ..late import import_late
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..search.space import Choice, Point, Space
 from ..search.workload import Workload
+from ..system.archive import Archive
+from ..system.code_cache import CodeCache, digest, digest_sources
+from ..system.late import import_late
 
 if TYPE_CHECKING:
     from ..search import heuristic

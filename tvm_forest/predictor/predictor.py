@@ -16,14 +16,14 @@ import numpy as np
 
 from ..errors import BuildError, UnsupportedModel
 from ..forest import Array, choose_labels
-from ..late import import_late
-from ..laying_out import Compiled
-from ..laying_out.request import BuildRequest
-from ..process.ending import is_waited_for
+from ..layouts.laying_out import Compiled
+from ..layouts.laying_out.request import BuildRequest
 from ..runtime.linked import LinkedLibrary
 from ..runtime.results import Output
+from ..runtime.threads import FEW_ROWS
 from ..schedule_prims.batches import name_functions, select_schedule
-from ..threads import FEW_ROWS
+from ..system.late import import_late
+from ..system.process.ending import is_waited_for
 from .class_numbers import ClassMethods, EarlyMethods, to_probabilities
 from .contributions import ContributionMethods
 from .few_rows.small_batches import MARGIN, VALUE, SmallBatches, squeeze

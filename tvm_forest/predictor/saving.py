@@ -19,18 +19,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .. import archive
 from ..errors import BuildError, InputError, ModelFormatError, UnsupportedModel
 from ..forest.fields import from_fields, to_fields
-from ..laying_out import CodeOf, Compiled
-from ..laying_out.request import BuildRequest
+from ..layouts.laying_out import CodeOf, Compiled
+from ..layouts.laying_out.request import BuildRequest
 from ..runtime.loading import MachineCode
 from ..runtime.results import OF_LEAVES
+from ..runtime.threads import check_n_jobs
 from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
+from ..system import archive
 from ..target import Target, parse_target
 from ..targets.stored_code import find_obstacle, load_library, to_machine_code
-from ..threads import check_n_jobs
 from . import argument_parts
 from .building import build, to_predictor
 from .predictor import Predictor

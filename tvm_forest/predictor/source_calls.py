@@ -21,12 +21,12 @@ from ..forest import Array, Forest, choose_labels
 from ..forest.c_functions import NumberFunction, apply_c_function, apply_numpy_function
 from ..forest.reference import finish_sums
 from ..forest.rewrites.ordering import count_rounds
-from ..inputs import to_rows
-from ..inputs.checks import is_copied
-from ..inputs.frames import kind_of
-from ..late import import_late
+from ..system.late import import_late
 from .class_numbers import to_probabilities
 from .few_rows.small_batches import squeeze
+from .inputs import to_rows
+from .inputs.checks import is_copied
+from .inputs.frames import kind_of
 
 if TYPE_CHECKING:
     from ..frontends.catboost import prediction_types

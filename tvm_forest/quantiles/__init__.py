@@ -23,12 +23,12 @@ from ..forest import Array, Forest
 from ..frontends.objects import library_of
 from ..frontends.refusals import damaged, name_in_errors, unsupported
 from ..frontends.sklearn.trees import load_trees
-from ..inputs import to_rows
 from ..predictor import building
+from ..predictor.inputs import to_rows
+from ..runtime.threads import check_n_jobs
 from ..schedule_prims.batches import Edited
+from ..system.values import replace
 from ..target import Target, parse_target
-from ..threads import check_n_jobs
-from ..values import replace
 from .estimates import MAX_NUMBERS, read_asked
 from .predictor import QuantilePredictor as QuantilePredictor
 from .predictor import read_saved as read_saved

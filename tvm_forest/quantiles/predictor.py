@@ -11,12 +11,12 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 
-from .. import archive
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array
-from ..inputs import to_rows
 from ..predictor import saving
+from ..predictor.inputs import to_rows
 from ..predictor.predictor import Predictor, Range
+from ..system import archive
 from .estimates import MAX_NUMBERS, Asked, estimate, read_asked
 from .samples import FIELDS, LeafSamples, check_samples, count_nodes, read_targets
 from .tallies import Tallies

@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import InputError
 from ..forest import Array, Forest
 from ..frontends.refusals import unsupported
-from ..values import dataclass
+from ..system.values import dataclass
 
 Default = float | list[float] | str | None
 """Quantiles that `predict` gives if it is not told: one, several, or "mean", as None is."""

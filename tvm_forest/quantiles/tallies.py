@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..code_cache import digest
-from ..cores import available_cores
 from ..errors import UnsupportedModel
 from ..forest import Array
-from ..gpu_runtime import ModelArray
-from ..late import import_late
-from ..laying_out.request import BuildRequest
+from ..layouts.laying_out.request import BuildRequest
 from ..predictor.compiling import describe_machine_code
 from ..predictor.functions import AddressTable, Functions
-from ..process.ending import is_waited_for
-from ..process.locks import holds_off_forks, make_lock
 from ..runtime import Library
+from ..runtime.gpu import ModelArray
 from ..runtime.results import OF_SAMPLES, SHARED
+from ..runtime.threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs
+from ..runtime.threads.pool import POOL
 from ..schedule_prims.batches import PARALLEL
+from ..system.code_cache import digest
+from ..system.cores import available_cores
+from ..system.late import import_late
+from ..system.process.ending import is_waited_for
+from ..system.process.locks import holds_off_forks, make_lock
 from ..target import Target
 from ..targets.stored_code import find_code_cache, load_kept
-from ..threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs
-from ..threads.pool import POOL
 from .samples import LeafSamples
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from tvm import relax
 from tvm.ir import Op
 
 from ..errors import InputError
-from ..internals.names import DICT_ATTRS, LEGALIZE
 from ..target import Target
 from ..targets.cpu import instructions, tvm_target
+from ..tir_gen.internals.names import DICT_ATTRS, LEGALIZE
 from .operator import register_operator
 from .targets import BASELINE
 

@@ -24,15 +24,15 @@ from tvm import tirx
 from .. import compiler
 from ..errors import UnsupportedModel
 from ..forest import Array
-from ..internals.names import ADDRESS_OF, IS_SCHEDULED, OP_PATTERN
-from ..laying_out import lay_out
-from ..laying_out.request import BuildRequest
+from ..layouts.laying_out import lay_out
+from ..layouts.laying_out.request import BuildRequest
 from ..layouts.protocol import takes_memberships
 from ..passes.cpu.outline import mark_part
 from ..passes.cpu.share_blocks import TWIN
 from ..passes.model_table import MODEL
 from ..runtime.results import SUMS
 from ..schedule_prims.batches import PARALLEL, name_functions
+from ..tir_gen.internals.names import ADDRESS_OF, IS_SCHEDULED, OP_PATTERN
 from ..tir_gen.ir import find_all, find_stores, i64, replace_vars
 from ..tir_gen.ops import find_calls
 from .gpu.amd_kernels import make_portable

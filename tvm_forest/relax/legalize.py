@@ -14,8 +14,8 @@ import tvm
 from tvm import relax
 from tvm.ir import Op, register_op_attr
 
-from ..internals.names import LEGALIZE
 from ..passes.model_table import MODEL
+from ..tir_gen.internals.names import LEGALIZE
 from .functions import BatchFunction, hide_buffers
 from .gpu.devices import DeviceBuilder
 from .lowering import expand

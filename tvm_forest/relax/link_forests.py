@@ -24,10 +24,10 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..errors import BuildError, ForestError, InputError
 from ..forest import Array
-from ..internals.names import EXTERNAL_MODS
 from ..passes.model_table import OFFSETS
 from ..target import Target, parse_target
 from ..targets import cpu
+from ..tir_gen.internals.names import EXTERNAL_MODS
 from .functions import BatchFunction
 from .gpu.devices import DeviceBuilder
 from .lowering import expand

@@ -15,9 +15,9 @@ from tvm import relax, te, tirx
 
 from ..forest import Forest
 from ..forest.rules import ZERO
-from ..laying_out.request import BuildRequest
+from ..layouts.laying_out.request import BuildRequest
 from ..runtime.results import SUMS, Output, result_dtype, result_names
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..search.heuristic import default_schedules, hop_schedule
 from ..target import STATIC_SHARED_BYTES, Target

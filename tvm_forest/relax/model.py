@@ -2,7 +2,7 @@
 
 takes: Forest; gives: a uint8 constant that holds an archive of ours, and the Forest again.
 
-The archive is that of `tvm_forest.archive`: a manifest and arrays with a checksum, and no code.
+The archive is one of `system/archive.py`: a manifest and arrays with a checksum, and no code.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from .. import archive
 from ..errors import ForestError, ModelFormatError, UnsupportedModel
 from ..forest import Array, Forest
 from ..forest.fields import from_fields, to_fields
+from ..system import archive
 
 KIND, FORMAT = "forest", 1
 WHERE = "relax.tvm_forest.predict: argument 'model'"

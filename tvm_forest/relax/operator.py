@@ -26,12 +26,12 @@ from tvm.ir import Op, register_op_attr
 from .. import frontends
 from ..errors import ForestError, InputError
 from ..forest import Forest
-from ..internals.names import DICT_ATTRS, INFER_TYPE, PURITY, REGISTER_OP
-from ..internals.replacing import put_word
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.batches import Schedules, arrange_by_batch
 from ..search.records import load_schedules
 from ..target import Target
+from ..tir_gen.internals.names import DICT_ATTRS, INFER_TYPE, PURITY, REGISTER_OP
+from ..tir_gen.internals.replacing import put_word
 from .model import from_constant, to_constant
 from .outputs import check_outputs, type_of
 

@@ -36,7 +36,7 @@ from .. import frontends
 from ..errors import InputError, ModelFormatError
 from ..forest import Array, Forest
 from ..forest.reference import name_classes
-from ..laying_out.request import BuildRequest
+from ..layouts.laying_out.request import BuildRequest
 from ..predictor.building import build
 from ..predictor.predictor import Predictor
 from ..search.heuristic import default_schedules

@@ -18,8 +18,8 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..internals.names import PACKED
-from ..late import import_late
+from ..system.late import import_late
+from ..tir_gen.internals.names import PACKED
 
 if TYPE_CHECKING:
     import tvm_ffi

@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from ..contributions import CONTRIBUTIONS, INTERACTIONS
 from ..errors import UnsupportedModel
 from ..forest import Array, Forest
 from ..forest.coarse_powers import COARSE_LINKS, power_table
+from ..forest.contributions import CONTRIBUTIONS, INTERACTIONS
 from ..layouts.protocol import BufferSpec, Layout
 from .leaves import leaf_buffers
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..nest import Loop, find_paths
-from ..nest.problems import Problem
 from ..target import STATIC_SHARED_BYTES
 from .directive import Refusal, check_word, directive, find_loop, find_unassigned
+from .nest import Loop, find_paths
+from .nest.problems import Problem
 
 if TYPE_CHECKING:
     from .schedule import Schedule

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from ..errors import ScheduleError
 from ..forest import Forest
-from ..nest import Loop, Nest, find_leaf_loops
-from ..nest.problems import Problem
-from ..process.locks import cached_property
-from ..values import dataclass, replace
+from ..system.process.locks import cached_property
+from ..system.values import dataclass, replace
+from .nest import Loop, Nest, find_leaf_loops
+from .nest.problems import Problem
 
 if TYPE_CHECKING:
     from .schedule import Schedule

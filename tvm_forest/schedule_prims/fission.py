@@ -15,7 +15,6 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..nest import Loop
 from .directive import (
     Refusal,
     check_new_names,
@@ -26,6 +25,7 @@ from .directive import (
     name_parts,
     offer_loops,
 )
+from .nest import Loop
 from .walks import MAX_HOPS
 
 if TYPE_CHECKING:

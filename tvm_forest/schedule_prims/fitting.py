@@ -14,9 +14,9 @@ from ..errors import ScheduleError
 from ..forest import Forest
 from ..layouts import SIMDIZED, SIMDIZED_TREES
 from ..layouts.protocol import Layout
-from ..nest import OUTPUT_KINDS, Nest
 from ..target import Target
 from .directive import DIRECTIVES
+from .nest import OUTPUT_KINDS, Nest
 from .regions import find_regions, has_no_gaps, is_atomic
 from .schedule import Schedule
 

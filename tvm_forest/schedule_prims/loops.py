@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ..nest import Guard, Loop, Share, Stride, make_chain
 from .directive import (
     Refusal,
     TirLoops,
@@ -22,6 +21,7 @@ from .directive import (
     name_parts,
     offer_loops,
 )
+from .nest import Guard, Loop, Share, Stride, make_chain
 
 if TYPE_CHECKING:
     from tvm import s_tir

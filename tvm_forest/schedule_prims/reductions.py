@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..nest import Loop
 from .devices import is_on_block
 from .directive import Refusal, directive, find_loop
+from .nest import Loop
 
 if TYPE_CHECKING:
     from .schedule import Schedule

@@ -19,8 +19,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from ..nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, find_paths, list_values
-from ..nest.problems import Problem
+from .nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, find_paths, list_values
+from .nest.problems import Problem
 
 
 def find_regions(loop: Loop) -> list[Loop]:

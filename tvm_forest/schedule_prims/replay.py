@@ -19,10 +19,10 @@ import json
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from ..nest import Nest
-from ..nest.marks import marks_of
 from .directive import DIRECTIVES, TirLoops
 from .model import OF_MODEL
+from .nest import Nest
+from .nest.marks import marks_of
 from .schedule import Schedule
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import Any
 
 from .. import layouts
 from ..errors import ScheduleError
-from ..nest import Loop, Nest, Share, find_paths, make_chain, replace_loop
-from ..nest.marks import MARKS, Marks, marks_of, name_arguments
-from ..nest.problems import Problem, list_problems
-from ..process.locks import cached_property
-from ..values import dataclass, field, replace
+from ..system.process.locks import cached_property
+from ..system.values import dataclass, field, replace
 from . import devices, fission, loops, memory, model, reductions, regions, walks
 from .directive import DIRECTIVES, TraceStep, is_whole, make_error
+from .nest import Loop, Nest, Share, find_paths, make_chain, replace_loop
+from .nest.marks import MARKS, Marks, marks_of, name_arguments
+from .nest.problems import Problem, list_problems
 
 JSON_VERSION = 1
 ROOT = ""

@@ -16,9 +16,7 @@ import numpy as np
 from ..forest import Array, Forest
 from ..forest.hits import find_peel_depths
 from ..layouts import OCTETS, SIMDIZED, SIMDIZED_TREES
-from ..nest import Loop, Nest
-from ..nest.problems import Problem
-from ..values import dataclass, replace
+from ..system.values import dataclass, replace
 from .directive import (
     Refusal,
     directive,
@@ -28,6 +26,8 @@ from .directive import (
     make_error,
     offer_loops,
 )
+from .nest import Loop, Nest
+from .nest.problems import Problem
 
 if TYPE_CHECKING:
     from .schedule import Schedule

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..forest import Array
 from ..layouts import BIT_PLANES, OCTETS, PERMUTED, PIECES
-from ..threads import FEW_ROWS
+from ..runtime.threads import FEW_ROWS
 from .guesses import guess
 from .hop_walks import HopWalks
 from .machines import Machine

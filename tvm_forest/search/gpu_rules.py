@@ -16,7 +16,7 @@ from itertools import product
 
 from ..layouts import ANY_FOREST, BANKED, PADDED
 from ..layouts.row_codes.banks import LANES
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..schedule_prims.devices import MAX_BLOCK_THREADS, MAX_SHARED_BYTES
 from ..schedule_prims.recipes import gpu_shared_ranks, gpu_template

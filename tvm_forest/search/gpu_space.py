@@ -21,11 +21,10 @@ import numpy as np
 from ..errors import ScheduleError
 from ..forest import Forest
 from ..layouts import BANKED, CODED, WORD_NODES
-from ..schedule import Schedule
-from ..schedule_prims import recipes, rewrite
+from ..schedule_prims import Schedule, recipes, rewrite
 from ..schedule_prims.batches import select_schedule
+from ..system.values import dataclass
 from ..target import Target
-from ..values import dataclass
 from . import gpu_rules, heuristic, silvanforge
 from .gpu_facts import facts_of
 from .gpu_rules import MIN_RANKED_ROWS, RANKS

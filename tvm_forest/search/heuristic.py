@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import ScheduleError
 from ..forest import Array, Forest
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch, select_schedule
 from ..target import Target
 from .cost import price, price_parts, price_spaces

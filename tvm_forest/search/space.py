@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from ..errors import ScheduleError
 from ..layouts import CODED, SIMDIZED, SIMDIZED_TREES, TILED, TRANSPOSED, WORD_NODES
-from ..process.locks import cached_property
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.walks import LANE_COUNTS
-from ..values import dataclass
+from ..system.process.locks import cached_property
+from ..system.values import dataclass
 from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .workload import Workload
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import ScheduleError
-from ..schedule import DIRECTIVES, Schedule
+from ..schedule_prims import DIRECTIVES, Schedule
 from ..target import Target
 from .cost import Surrogate, estimate
 from .gpu_space import VARIED, GpuSpace

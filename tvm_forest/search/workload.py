@@ -21,10 +21,10 @@ from ..layouts.protocol import find
 from ..layouts.row_codes.panels import UNIT_FEATURES
 from ..layouts.row_codes.ranks import choose_code_dtype, count_levels
 from ..layouts.row_codes.selections import count_selections, has_levels, is_listed
-from ..process.locks import cached_property
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
+from ..system.process.locks import cached_property
+from ..system.values import dataclass
 from ..target import Target
-from ..values import dataclass
 from .machines import Machine, machine_of
 
 MAX_SMALL_TREE_NODES = 4096

@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..process.ending import ENDING
+from ..system.process.ending import ENDING
 from .settings import Settings as Settings
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from ..contributions import can_explain
 from ..errors import InputError
 from ..forest import Array, Forest
+from ..forest.contributions import can_explain
 from ..predictor.contributions import shape_contributions
 from .refusals import Refused
 from .tensors import count_bytes, name_datatype

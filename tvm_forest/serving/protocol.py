@@ -19,8 +19,8 @@ import orjson
 
 from ..errors import InputError
 from ..forest import Array
-from ..inputs import to_rows
-from ..inputs.encoding import to_objects
+from ..predictor.inputs import to_rows
+from ..predictor.inputs.encoding import to_objects
 from ..streams.batches import label_rows
 from .models import OUTPUTS, ROWS, Model
 from .refusals import Refused

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InputError
-from ..values import dataclass, fields
+from ..system.values import dataclass, fields
 
 MEGABYTE = 1 << 20
 

@@ -28,8 +28,8 @@ from ..clusters import (
     ship,
 )
 from ..forest import Array
-from ..threads import check_n_jobs
-from ..values import dataclass
+from ..runtime.threads import check_n_jobs
+from ..system.values import dataclass
 
 WHERE = "spark.predict"
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import archive
 from ..errors import InputError, RowError
 from ..forest import Array, Forest
+from ..system import archive
 from .batches import Batch, Columns, Texts, find_added, import_arrow, native_of, take_columns
 from .formats import AS_IS, Predicted, Reading
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from ..archive import HEADER_ERRORS
 from ..errors import InputError
 from ..forest import Array, Forest
+from ..system.archive import HEADER_ERRORS
 from .batches import Batch, Columns, path_of
 from .formats import AS_IS, Predicted, Reading
 

@@ -9,12 +9,12 @@ import functools
 from typing import Any, NoReturn
 
 from ..errors import DeviceError
-from ..gpu_runtime import cuda_compiler
-from ..gpu_runtime.cuda import CudaDriver
-from ..gpu_runtime.driver import Driver
-from ..gpu_runtime.hip import HipDriver
-from ..gpu_runtime.library import Backend
-from ..gpu_runtime.opencl import OpenCLDriver
+from ..runtime.gpu import cuda_compiler
+from ..runtime.gpu.cuda import CudaDriver
+from ..runtime.gpu.driver import Driver
+from ..runtime.gpu.hip import HipDriver
+from ..runtime.gpu.library import Backend
+from ..runtime.gpu.opencl import OpenCLDriver
 from ..target import Target
 
 DEFAULT_GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")

@@ -21,10 +21,10 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from .. import archive
-from ..archive import Archive
-from ..code_cache import CodeCache, digest, digest_sources, read_own
 from ..errors import ForestError, InputError
+from ..system import archive
+from ..system.archive import Archive
+from ..system.code_cache import CodeCache, digest, digest_sources, read_own
 from ..target import Target, parse_target
 
 LOG = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Bundle(CodeCache):
 
 
 def name_kind(target: Target, outputs: str, kind: str) -> str:
-    """Return the key in a bundle for a function's kind, see `laying_out/kinds.py`."""
+    """Return the key in a bundle for a function's kind, see `layouts/laying_out/kinds.py`."""
     return digest("kind", digest_sources(), json.dumps(target.to_dict()), outputs, kind)
 
 

@@ -12,14 +12,14 @@ import tvm
 from tvm import s_tir, tirx
 
 from ..errors import BuildError, InputError
-from ..internals.names import BUILD_LLVM, CL_OPT, HOST_FEATURES
 from ..passes.cpu.outline import FinishOutlined, OutlineParts
 from ..passes.cpu.share_blocks import DropTwins, ShareBlocks
 from ..passes.gpu.run_threads import run_threads
 from ..passes.model_table import ModelTable
+from ..runtime.threads.pool import SET_LAUNCHER
+from ..runtime.threads.pool_code import make_launcher_setter
 from ..target import Target
-from ..threads.pool import SET_LAUNCHER
-from ..threads.pool_code import make_launcher_setter
+from ..tir_gen.internals.names import BUILD_LLVM, CL_OPT, HOST_FEATURES
 from .other_machines import complete_options
 
 WHERE = "build: argument 'target'"

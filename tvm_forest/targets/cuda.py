@@ -3,7 +3,7 @@
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
 Neither a GPU nor a compiler is needed for the text. TVM's host code is not used: the plan of
-launches is run by `gpu_runtime.executor`.
+launches is run by `runtime.gpu.executor`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 import tvm
 from tvm import sym, tirx
 
-from ..gpu_runtime import cuda_compiler
-from ..gpu_runtime.library import KernelLibrary
-from ..gpu_runtime.plan import Plan
-from ..internals import names
 from ..passes.gpu.kernel_code import TensorLoad
 from ..passes.gpu.launch_plan import split_kernels
+from ..runtime.gpu import cuda_compiler
+from ..runtime.gpu.library import KernelLibrary
+from ..runtime.gpu.plan import Plan
 from ..target import Target
 from ..tir_gen import ops
+from ..tir_gen.internals import names
 from .backends import find_backend
 from .byte_offsets import LOAD, LOAD_AT, load_by_bytes
 from .kernel_text import (

@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from ..archive import Archive
-from ..code_cache import CodeCache, digest, digest_sources
 from ..errors import BuildError
 from ..runtime import Library
 from ..runtime.loading import LINKED
+from ..system.archive import Archive
+from ..system.code_cache import CodeCache, digest, digest_sources
 from ..target import Target
 from . import machine_code
 from .stored_code import find_code_cache, load_kept, load_library, to_machine_code

@@ -11,9 +11,9 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..gpu_runtime.plan import HostLoop, HostStep, Launch, Plan
-from ..internals import names
+from ..runtime.gpu.plan import HostLoop, HostStep, Launch, Plan
 from ..target import STATIC_SHARED_BYTES
+from ..tir_gen.internals import names
 from ..tir_gen.ir import find_all, find_stores
 from ..tir_gen.ops import find_calls, is_call
 

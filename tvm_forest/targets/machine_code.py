@@ -17,12 +17,12 @@ import tvm
 import tvm_ffi
 from tvm.support import cc
 
-from ..process.locks import make_lock
-from ..process.scratch import make_folder
 from ..runtime import Library
 from ..runtime.loading import LINKED, MachineCode, describe_system
+from ..runtime.threads.pool_code import make_pool_object
+from ..system.process.locks import make_lock
+from ..system.process.scratch import make_folder
 from ..target import Target
-from ..threads.pool_code import make_pool_object
 from . import cpu, cuda, opencl, rocm
 
 TVM_VERSION: str = tvm.__version__

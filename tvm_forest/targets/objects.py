@@ -20,8 +20,8 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
-from ..internals import names
-from ..process.scratch import make_folder
+from ..system.process.scratch import make_folder
+from ..tir_gen.internals import names
 from .own_functions import with_own_functions
 
 SUFFIX = "_compiled"

@@ -2,7 +2,7 @@
 
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
-The text and the plans say all that a host program needs. Here `gpu_runtime.opencl` runs them.
+The text and the plans say all that a host program needs. Here `runtime.gpu.opencl` runs them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import tvm
 from tvm import tirx
 
 from ..errors import BuildError, InputError
-from ..gpu_runtime.library import KernelLibrary
-from ..gpu_runtime.opencl import ROUNDED_DIVISION
-from ..gpu_runtime.plan import Plan
-from ..internals import names
 from ..passes.gpu.kernel_code import SHUFFLE, TensorLoad
 from ..passes.gpu.launch_plan import split_kernels
+from ..runtime.gpu.library import KernelLibrary
+from ..runtime.gpu.opencl import ROUNDED_DIVISION
+from ..runtime.gpu.plan import Plan
 from ..target import Target
+from ..tir_gen.internals import names
 from ..tir_gen.ir import find_all
 from ..tir_gen.ops import BALLOT, find_calls, find_extern, is_call
 from .backends import find_backend

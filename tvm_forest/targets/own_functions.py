@@ -15,7 +15,7 @@ import struct
 from decimal import Decimal, localcontext
 from pathlib import Path
 
-from ..internals import names
+from ..tir_gen.internals import names
 
 FILE = Path(__file__).with_name("powers.ll")
 

@@ -3,7 +3,7 @@
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
 Neither ROCm nor a GPU is needed. TVM's code generator is given functions of our own for what it has
-no right words for, see `amdgpu.ll`; what it makes is linked here, and `gpu_runtime.hip` runs it.
+no right words for, see `amdgpu.ll`; what it makes is linked here, and `runtime.gpu.hip` runs it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import tvm
 from tvm import tirx
 
 from ..errors import BuildError, DeviceError, InputError
-from ..gpu_runtime import code_object
-from ..gpu_runtime.library import KernelLibrary
-from ..internals import names
-from ..internals.replacing import replace_functions
 from ..passes.gpu.kernel_code import SHUFFLE, SYNC
 from ..passes.gpu.launch_plan import split_kernels
-from ..process.locks import make_lock
-from ..process.scratch import make_folder
+from ..runtime.gpu import code_object
+from ..runtime.gpu.library import KernelLibrary
+from ..system.process.locks import make_lock
+from ..system.process.scratch import make_folder
 from ..target import Target
+from ..tir_gen.internals import names
+from ..tir_gen.internals.replacing import replace_functions
 from ..tir_gen.ir import find_all
 from .backends import DEFAULT_GPUS as DEFAULT_GPUS
 from .backends import find_backend, open_driver

@@ -17,27 +17,27 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..code_cache import CodeCache, find_cache
 from ..errors import BuildError
-from ..late import import_late
-from ..process.ending import is_waited_for
-from ..process.locks import holds_off_forks
-from ..process.scratch import make_folder
 from ..runtime import Library
 from ..runtime.linked import LinkedLibrary
 from ..runtime.loading import KERNELS, LINKED, MachineCode, describe_system, known_instructions
+from ..system.code_cache import CodeCache, find_cache
+from ..system.late import import_late
+from ..system.process.ending import is_waited_for
+from ..system.process.locks import holds_off_forks
+from ..system.process.scratch import make_folder
 from ..target import Target, describe_cpu
 
 if TYPE_CHECKING:
     import tvm_ffi
 
-    from ..gpu_runtime import library as kernels
+    from ..runtime.gpu import library as kernels
     from . import backends, cpu, machine_code
 else:
     tvm_ffi = import_late("tvm_ffi")
     backends = import_late("tvm_forest.targets.backends")
     cpu = import_late("tvm_forest.targets.cpu")
-    kernels = import_late("tvm_forest.gpu_runtime.library")
+    kernels = import_late("tvm_forest.runtime.gpu.library")
     machine_code = import_late("tvm_forest.targets.machine_code")
 
 LOG = logging.getLogger(__name__)

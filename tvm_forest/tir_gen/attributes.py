@@ -24,7 +24,7 @@ from ..forest import Array, Forest
 from ..layouts.protocol import LAYOUTS, Layout
 from ..runtime.results import OF_SUMS, Output, result_names
 from ..schedule_prims.walks import TreeDepths
-from ..values import dataclass, fields, is_dataclass
+from ..system.values import dataclass, fields, is_dataclass
 
 FOREST = "tvm_forest.forest"
 LAYOUT = "tvm_forest.layout"

@@ -16,7 +16,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..contributions.subtrees import QUAD, SubtreeTables
+from ..forest.contributions.subtrees import QUAD, SubtreeTables
 from ..layouts.protocol import NodeTest
 from .builder import Builder
 from .ir import i64, lanes, spread

@@ -19,10 +19,10 @@ from typing import Any
 
 from tvm import tirx
 
-from ..contributions import BITS, NODE_NUMBERS, NODE_REALS, ContributionTables
-from ..internals.names import FMA
+from ..forest.contributions import BITS, NODE_NUMBERS, NODE_REALS, ContributionTables
 from ..layouts.protocol import NodeTest
 from .builder import Builder
+from .internals.names import FMA
 from .ir import guard, i64, lanes, spread
 from .walks.node_test import Comparer
 

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ..contributions import INTERACTIONS, ContributionTables, contribution_arrays
+from ..forest.contributions import INTERACTIONS, ContributionTables, contribution_arrays
 from .contribution_lookup import BLOCK, ContributionLookup
 from .contribution_walk import REAL, VECTORS, ContributionWalk
 from .ir import guard, i64

@@ -29,9 +29,9 @@ from tvm import tirx
 from tvm.ir import register_op_attr
 from tvm.tirx import script
 
-from ..internals import names
-from ..internals.replacing import put_word
-from ..internals.value_hooks import repair_hooks
+from .internals import names
+from .internals.replacing import put_word
+from .internals.value_hooks import repair_hooks
 from .ir import find_all
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import numpy as np
 
 from ..forest import Array, Forest, choose_labels
 from ..forest.coarse_powers import COARSE_LINKS, ULPS_ELSEWHERE
+from ..forest.probe_rows import given_rows, hard_rows, typical_rows
 from ..forest.rules import LINK_ULPS
 from ..frontends.library_predictions import LibraryPredictions, predict_by_library
-from ..inputs import to_rows
-from ..inputs.encoding import to_objects
-from ..inputs.values import UNWANTED
-from ..probe_rows import given_rows, hard_rows, typical_rows
+from ..predictor.inputs import to_rows
+from ..predictor.inputs.encoding import to_objects
+from ..predictor.inputs.values import UNWANTED
 from .distances import row_ulps, ulps
 from .report import Agreement, Report
 

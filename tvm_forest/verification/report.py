@@ -5,7 +5,7 @@ takes: counts of equal rows, largest distances; gives: Agreement, Report, and th
 
 from __future__ import annotations
 
-from ..values import dataclass
+from ..system.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from ..forest.profile import Profile
 from ..forest.reference import cast_rows, goes_left, walk_trees
 from ..forest.rewrites.canonical_form import canonicalize
 from ..forest.rewrites.ordering import take_trees
-from ..laying_out import Packed, pack
+from ..layouts.laying_out import Packed, pack
 from ..runtime.results import check_forest
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.fitting import check_fit
 from .nests import nest
 from .orders import order

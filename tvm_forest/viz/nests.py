@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.fitting import check_schedule
 from .picture import LETTER, LINE, SIZE, Picture
 

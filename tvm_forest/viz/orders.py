@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..nest import Bound, Loop, Share
-from ..schedule import Schedule
+from ..schedule_prims import Schedule
 from ..schedule_prims.fitting import check_schedule
+from ..schedule_prims.nest import Bound, Loop, Share
 from .picture import LINE, SIZE, Picture, draw_squares
 
 SHADES = 16

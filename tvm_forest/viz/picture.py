@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..archive import replace_file
 from ..errors import InputError
-from ..values import dataclass, field
+from ..system.archive import replace_file
+from ..system.values import dataclass, field
 
 SIZE = 8  # of letters, in points
 LETTER, LINE = 0.6 * SIZE / 72, 1.4 * SIZE / 72  # inches

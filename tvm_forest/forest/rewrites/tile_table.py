@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import ScheduleError
-from ...values import dataclass
+from ...system.values import dataclass
 from .. import Array, Forest
 from ..structure.edges import find_children, invert
 from .ordering import order_by_level

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...process.locks import cached_property
-from ...values import dataclass, field
+from ...system.process.locks import cached_property
+from ...system.values import dataclass, field
 from ..encoder import Encoder
 from ..memberships import MembershipTable, SetCounts, count_sets, make_tables
 from ..rules import CategoryRule

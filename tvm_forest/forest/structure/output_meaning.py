@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...values import dataclass, field
+from ...system.values import dataclass, field
 from ..rules import Aggregate, Array, LabelRule, Link
 from .metadata import per_model
 

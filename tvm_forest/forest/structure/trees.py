@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...process.locks import cached_property
-from ...values import dataclass, field
+from ...system.process.locks import cached_property
+from ...system.values import dataclass, field
 from ..rules import LEAF, Array, Comparison
 from .distinct_tests import DistinctTests, find_distinct_tests
 from .edges import find_oblivious

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...forest import LEAF, Array, Forest
-from ...process.scratch import make_folder
+from ...system.process.scratch import make_folder
 from ..assemble import Nodes, build_forest
 from ..cursor import Cursor
 from ..objects import find_class

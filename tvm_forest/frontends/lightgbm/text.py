@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...forest import Array
-from ...values import dataclass
+from ...system.values import dataclass
 from ..numbers import parse_numbers
 from ..refusals import TRUNCATED, damaged, unsupported
 

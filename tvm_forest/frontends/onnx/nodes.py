@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...forest import LEAF, Array
-from ...values import dataclass
+from ...system.values import dataclass
 from ..assemble import Sets
 from ..refusals import damaged, refuse_damaged, refuse_unsupported, unsupported
 from .operator import TreeOp

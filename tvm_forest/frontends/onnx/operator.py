@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...forest import Array
-from ...values import dataclass
+from ...system.values import dataclass
 from ..refusals import damaged, refuse_damaged, unsupported
 
 OPERATORS = {"TreeEnsembleRegressor": 3, "TreeEnsembleClassifier": 3, "TreeEnsemble": 5}

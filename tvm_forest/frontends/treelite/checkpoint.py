@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...forest import Array
-from ...values import dataclass
+from ...system.values import dataclass
 from ..cursor import Cursor
 from ..refusals import TRUNCATED, damaged, unsupported
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...forest import Array
-from ...values import dataclass
+from ...system.values import dataclass
 from ..refusals import damaged, unsupported
 
 # XGBoost takes digits alone for an integer of 64 bits, and stops at what belongs to no number.

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...forest import Array
-from ...values import dataclass
+from ...system.values import dataclass
 from ..refusals import TRUNCATED, damaged, unsupported
 from . import plain_json, plain_ubjson, ubjson
 from .binary import read_binary

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ...forest import LEAF, Array
-from ...process.locks import cached_property
-from ...values import dataclass, replace
+from ...system.process.locks import cached_property
+from ...system.values import dataclass, replace
 from ..assemble import Nodes
 from ..refusals import damaged, unsupported
 from .document import Field

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...forest import Array, Forest
-from ...values import dataclass
+from ...system.values import dataclass
 from .. import ANY_FOREST, tir
 from ..linked_nodes import any_default_left
 from ..protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs, register

@@ -15,7 +15,7 @@ from ...forest import Array, Forest
 from ...forest.rewrites.narrowing import round_thresholds
 from ...forest.structure.edges import list_levels
 from ...forest.structure.leaf_table import find_distinct
-from ...values import dataclass, fields
+from ...system.values import dataclass, fields
 from . import shapes
 from .lines import EXITS, LEAF_BIT, LINE, MAX_REACH, PLACE_BITS, UNIT, UNIT_BITS, split_bytes
 

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...forest import Array
-from ...values import dataclass
+from ...system.values import dataclass
 from .ranks import RankCode, count_levels
 
 UNIT_FEATURES = 4

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
-from ...values import dataclass, replace
+from ...system.values import dataclass, replace
 from ..protocol import Expr, round_up
 from .panels import PanelCode, SearchedColumns, plan_panels
 from .ranks import CUTS_IN_STEP, RankCode, rank_tests

@@ -35,7 +35,7 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ...forest.structure.distinct_tests import DistinctTests
-from ...values import dataclass, replace
+from ...system.values import dataclass, replace
 from . import categories
 from .categories import CategoricalFeature
 

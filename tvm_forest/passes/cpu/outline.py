@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, GlobalVar, PrimType, StringImm
 
-from ...internals.names import DEVICE_ID, DEVICE_TYPE
+from ...tir_gen.internals.names import DEVICE_ID, DEVICE_TYPE
 from ...tir_gen.ir import join_statements
 from ..function_pass import expanding_pass
 

@@ -20,7 +20,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar
 
-from ...internals.names import PACKED
+from ...tir_gen.internals.names import PACKED
 from ...tir_gen.ir import change_loop, rewrite_loops
 from ..function_pass import NestPass, expanding_pass
 from .outline import SYMBOL, Functions, outline

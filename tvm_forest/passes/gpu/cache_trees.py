@@ -28,9 +28,9 @@ from ...errors import ScheduleError
 from ...layouts import COPIED
 from ...layouts.protocol import find
 from ...schedule_prims.directive import make_error
+from ...system.values import dataclass
 from ...tir_gen.builder import Builder
 from ...tir_gen.ir import change_loop, i64, join_statements, lanes, rewrite_nest
-from ...values import dataclass
 from ..cache_near import change_in_blocks
 from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts

@@ -12,10 +12,10 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
-from ...internals.names import SHUFFLE as SHUFFLE
-from ...internals.names import SYNC as SYNC
 from ...tir_gen import ir
 from ...tir_gen.builder import SPREAD
+from ...tir_gen.internals.names import SHUFFLE as SHUFFLE
+from ...tir_gen.internals.names import SYNC as SYNC
 from ...tir_gen.ir import change_loop, find_all, find_loops, i64, replace_vars, rewrite_nest
 from ...tir_gen.ops import BALLOT, LANE, find_calls, is_extern
 from ...tir_gen.ops import find_extern as find_extern

@@ -22,8 +22,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...errors import BuildError
-from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
-from ...internals import names as tvm_names
+from ...runtime.gpu.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
+from ...tir_gen.internals import names as tvm_names
 from ...tir_gen.ir import change_loop, rewrite_loops, rewrite_nest
 from ...tir_gen.ops import is_call
 from . import kernel_code

@@ -19,7 +19,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ...nest import Loop
+from ...schedule_prims.nest import Loop
 from ...schedule_prims.regions import has_no_gaps, list_values_inside
 from ...schedule_prims.replay import EPILOGUE
 from ...tir_gen.builder import Builder

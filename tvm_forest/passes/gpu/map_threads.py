@@ -24,8 +24,8 @@ from typing import Any
 from tvm import tirx
 
 from ...schedule_prims.fitting import check_gaps
+from ...system.values import dataclass
 from ...tir_gen.ir import change_loop, find_all, i64, replace_vars, with_body
-from ...values import dataclass
 from ..function_pass import NestPass, function_pass
 from ..nest_facts import NestFacts
 from .kernel_code import Place, buffers_of, join_users, move_buffers, needs_block, simplify, widen

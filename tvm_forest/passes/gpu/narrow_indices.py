@@ -22,8 +22,8 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
+from ...system.values import dataclass
 from ...tir_gen.ir import find_all, find_loops, find_stores, rewrite_loops
-from ...values import dataclass
 from ..function_pass import function_pass
 from .array_facts import RANGES, STARTS
 from .kernel_code import TensorLoad, buffers_of, change_variable, map_kernels, max_value

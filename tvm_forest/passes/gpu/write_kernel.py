@@ -28,12 +28,12 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ...internals.names import ADDRESS_OF
-from ...nest import Nest
 from ...schedule_prims.devices import MAX_BLOCK_THREADS, TEAM_DIMENSION, say_too_many
 from ...schedule_prims.directive import make_error
+from ...schedule_prims.nest import Nest
 from ...tir_gen import ir
 from ...tir_gen.builder import SPREAD
+from ...tir_gen.internals.names import ADDRESS_OF
 from ...tir_gen.ir import find_stores, guard, i64, join_statements, mentions, replace_vars
 from ...tir_gen.ops import BALLOT, find_calls
 from ..nest_facts import NestFacts, name_of

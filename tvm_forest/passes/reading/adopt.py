@@ -13,8 +13,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...errors import ScheduleError
-from ...nest.problems import does_each_once
 from ...schedule_prims.directive import make_error
+from ...schedule_prims.nest.problems import does_each_once
 from ...schedule_prims.replay import FINISH_BLOCK, NAME, PREFIX, WALK_BLOCK
 from ...schedule_prims.schedule import Schedule
 from ...tir_gen import ir

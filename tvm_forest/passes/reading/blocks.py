@@ -10,8 +10,8 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
+from ...system.values import dataclass
 from ...tir_gen import ops
-from ...values import dataclass
 
 
 @dataclass(frozen=True)

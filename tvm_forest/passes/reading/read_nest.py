@@ -24,17 +24,17 @@ import tvm
 from tvm import sym, tirx
 
 from ...errors import ScheduleError
-from ...internals.names import DICT_ATTRS
-from ...nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Share, make_chain
-from ...nest.marks import MARKS, Told
 from ...schedule_prims.directive import DIRECTIVES, TraceStep, is_whole
 from ...schedule_prims.model import OF_MODEL
+from ...schedule_prims.nest import OUTPUT_KINDS, Bound, Guard, Kind, Loop, Share, make_chain
+from ...schedule_prims.nest.marks import MARKS, Told
 from ...schedule_prims.replay import KIND, NAME, PREFIX, STEPS, find_copied
 from ...schedule_prims.schedule import ROOT, Schedule
 from ...schedule_prims.walks import find_walk_forms
+from ...system.values import dataclass, field, replace
 from ...tir_gen import ir, ops
 from ...tir_gen.attributes import FOREST, LAYOUT, ModelFacts, read_model_facts, to_plain
-from ...values import dataclass, field, replace
+from ...tir_gen.internals.names import DICT_ATTRS
 from ..function_pass import function_pass
 from ..nest_facts import NestFacts, amount, name_of
 from .blocks import WalkBlock, find_walk_block

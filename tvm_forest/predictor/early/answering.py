@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...forest import Array, Forest, choose_classes
-from ...inputs import to_blocks
-from ...process.locks import make_lock
+from ...system.process.locks import make_lock
+from ..inputs import to_blocks
 from .deciding import EVERY, Above, Best, Leader, can_lead, rises
 from .stretches import Stretches
 from .two_ways import EARLY, TwoWays

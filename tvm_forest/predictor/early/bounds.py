@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...forest import Array, Forest
-from ...process.locks import cached_property
+from ...system.process.locks import cached_property
 
 ROUNDINGS = 4
 """What the bound of the rounding error is multiplied with: sums of bounds are rounded as well."""

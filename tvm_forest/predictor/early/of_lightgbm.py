@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...forest import Array, Forest
-from ...inputs import to_rows
+from ..inputs import to_rows
 
 if TYPE_CHECKING:
     from ..predictor import Predictor

@@ -21,13 +21,13 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ...forest.rewrites.ordering import take_trees
-from ...late import import_late
-from ...process.locks import cached_property
 from ...runtime.results import RESUMED
-from ...schedule import Schedule
+from ...schedule_prims import Schedule
 from ...search import heuristic
 from ...search.space import Choice, Space
 from ...search.workload import Workload
+from ...system.late import import_late
+from ...system.process.locks import cached_property
 from ..compiling import compile_or_load
 from ..functions import Functions
 from .bounds import Bounds, start_of_sums

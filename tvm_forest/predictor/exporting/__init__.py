@@ -17,11 +17,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import archive
 from ...errors import InputError, UnsupportedModel
-from ...process.ending import is_waited_for
-from ...process.locks import holds_off_forks
-from ...process.scratch import make_folder
+from ...system import archive
+from ...system.process.ending import is_waited_for
+from ...system.process.locks import holds_off_forks
+from ...system.process.scratch import make_folder
 from ...target import Target
 from .languages import LANGUAGES, PREFIX, check_language, list_sources
 from .package import header, pack, write_sources

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...gpu_runtime import cuda_compiler
-from ...gpu_runtime.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
 from ...layouts.protocol import takes_memberships
+from ...runtime.gpu import cuda_compiler
+from ...runtime.gpu.plan import Allocate, HostLoop, HostStep, Launch, Plan, SizeExpr
 from ...schedule_prims.batches import name_functions
 from .data import Data
 

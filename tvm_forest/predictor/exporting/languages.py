@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ... import archive
 from ...errors import BuildError, InputError, UnsupportedModel
 from ...forest import Array, Forest
 from ...forest.c_functions import apply_c_function
+from ...forest.probe_rows import hard_rows
 from ...forest.reference import choose_classes
-from ...probe_rows import hard_rows
+from ...system import archive
 from ...target import Target
 from .package import read_dtypes
 from .plain import write_plain

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ... import archive
 from ...errors import BuildError, InputError
+from ...system import archive
 from ...target import Target
 
 WHERE = "export_library"

@@ -2,11 +2,11 @@
 
 takes: Functions; gives: two functions of rows, which return margins and values, or None.
 
-A builtin function consists of `threads/few_rows.ll` and a sheet, its `__self__`: a numpy array of
-words with all addresses and sizes that the code needs. It reads rows in place, and allocates the
-result array itself. It takes rows of float32 and float64 in C order, unless they are too many or
-contain refused values, and returns None for all others. It holds the GIL, but releases it in every
-16th call and in long ones, so that other threads run soon.
+A builtin function consists of `runtime/threads/few_rows.ll` and a sheet, its `__self__`: a numpy
+array of words with all addresses and sizes that the code needs. It reads rows in place, and
+allocates the result array itself. It takes rows of float32 and float64 in C order, unless they are
+too many or contain refused values, and returns None for all others. It holds the GIL, but releases
+it in every 16th call and in long ones, so that other threads run soon.
 
 The code accesses Python and numpy objects without their headers. So it is used only if their memory
 layout is as expected, which is checked once; `TVM_FOREST_BUILTIN=off` turns it off.
@@ -27,16 +27,16 @@ import numpy as np
 
 from ...errors import BuildError
 from ...forest import Array
-from ...late import import_late
-from ...process.locks import holds_off_forks
 from ...runtime.linked import LinkedLibrary
-from ...threads.pool import POOL
+from ...runtime.threads.pool import POOL
+from ...system.late import import_late
+from ...system.process.locks import holds_off_forks
 from ..functions import Functions
 
 if TYPE_CHECKING:
-    from ...threads import pool_code
+    from ...runtime.threads import pool_code
 else:
-    pool_code = import_late("tvm_forest.threads.pool_code")
+    pool_code = import_late("tvm_forest.runtime.threads.pool_code")
 
 LOG = logging.getLogger(__name__)
 

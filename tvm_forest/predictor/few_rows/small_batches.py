@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
-from ...inputs.checks import NUMBERS
-from ...inputs.roundings import pass_array
-from ...inputs.values import check_values
-from ...late import import_late
-from ...process.ending import is_waited_for
+from ...system.late import import_late
+from ...system.process.ending import is_waited_for
 from ..functions import Functions
+from ..inputs.checks import NUMBERS
+from ..inputs.roundings import pass_array
+from ..inputs.values import check_values
 from . import builtin
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...late import import_late
-from ...process.locks import make_lock
+from ...system.late import import_late
+from ...system.process.locks import make_lock
 
 if TYPE_CHECKING:
     from . import updating

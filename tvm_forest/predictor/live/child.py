@@ -21,10 +21,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...errors import BuildError, ForestError
-from ...laying_out import Compiled
-from ...laying_out.request import BuildRequest
+from ...layouts.laying_out import Compiled
+from ...layouts.laying_out.request import BuildRequest
 from ...runtime.loading import MachineCode
-from ...schedule import Schedule
+from ...schedule_prims import Schedule
 from ...targets.stored_code import load_library, to_machine_code
 from ..compiling import compile_or_load
 

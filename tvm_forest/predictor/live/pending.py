@@ -22,14 +22,14 @@ import numpy as np
 from ...errors import BuildError, ForestError, InputError
 from ...forest import Array
 from ...forest.c_functions import apply_c_function
-from ...inputs import to_rows
-from ...laying_out.request import BuildRequest
-from ...process.locks import make_lock
+from ...layouts.laying_out.request import BuildRequest
 from ...runtime.results import Output, columns_of_trees, result_names
-from ...threads import check_n_jobs
+from ...runtime.threads import check_n_jobs
+from ...system.process.locks import make_lock
 from ..building import to_predictor
 from ..compiling import are_ours, compile_or_load, find_known
 from ..functions import Functions
+from ..inputs import to_rows
 from ..predictor import Predictor
 from .child import Compiling
 

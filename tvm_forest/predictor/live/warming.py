@@ -2,9 +2,9 @@
 
 takes: a similar model; gives: entries in the code cache.
 
-Models of one kind share their code, see `laying_out/kinds.py`. So models with typical tree shapes
-are generated, with the given model's features, outputs and dtypes, and the functions of their
-default schedules are compiled. Their predictions do not matter, and they are thrown away.
+Models of one kind share their code, see `layouts/laying_out/kinds.py`. So models with typical tree
+shapes are generated, with the given model's features, outputs and dtypes, and the functions of
+their default schedules are compiled. Their predictions do not matter, and they are thrown away.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...archive import check_place
-from ...cores import available_cores
 from ...errors import BuildError, InputError
 from ...forest import Forest
 from ...forest.rewrites.canonical_form import canonicalize
 from ...frontends import load
-from ...late import import_late
-from ...laying_out.request import BuildRequest
 from ...layouts import SIMDIZED, SIMDIZED_TREES
+from ...layouts.laying_out.request import BuildRequest
+from ...system.archive import check_place
+from ...system.cores import available_cores
+from ...system.late import import_late
+from ...system.values import dataclass
 from ...target import Target, parse_target
 from ...targets.bundles import write_bundle
 from ...targets.stored_code import find_code_cache
-from ...values import dataclass
 from ..compiling import find_kept, list_entries
 from .child import Compiling
 from .drawn_models import Drawn, TreeShape, draw_forest, list_drawn

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...forest import Array
-from ...inputs.checks import is_copied
-from ...late import import_late
-from ...process.locks import cached_property
-from ...threads import check_n_jobs
+from ...runtime.threads import check_n_jobs
+from ...system.late import import_late
+from ...system.process.locks import cached_property
+from ..inputs.checks import is_copied
 from .rounds import columns_of_rounds, read_range
 
 if TYPE_CHECKING:

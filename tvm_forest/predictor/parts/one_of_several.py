@@ -23,21 +23,21 @@ import numpy as np
 from ...errors import InputError, UnsupportedModel
 from ...forest import Array, Forest, choose_labels
 from ...forest.rewrites.ordering import take_trees
-from ...gpu_runtime import ModelArray
-from ...inputs import to_rows, writable_view
-from ...laying_out import LaidFunction, lay_out
-from ...laying_out.request import BuildRequest
 from ...layouts import ANY_FOREST, WORD_NODES
-from ...process.ending import is_waited_for
+from ...layouts.laying_out import LaidFunction, lay_out
+from ...layouts.laying_out.request import BuildRequest
+from ...runtime.gpu import ModelArray
 from ...runtime.results import SIZES, SUMS, link_arrays
-from ...schedule import Schedule
+from ...schedule_prims import Schedule
 from ...schedule_prims.batches import name_functions
 from ...search.layout_fit import fitting_layouts
 from ...search.workload import Workload
+from ...system.process.ending import is_waited_for
 from ...target import Target
 from ..compiling import compile_or_load
 from ..few_rows.small_batches import squeeze
 from ..functions import AddressTable, Functions
+from ..inputs import to_rows, writable_view
 
 PER_TREE = ("offset", "root", "depth")
 """Arrays of the layouts `WORD_NODES` and `ANY_FOREST` with an entry for each tree."""

@@ -13,10 +13,10 @@ import numpy as np
 from ...errors import InputError, UnsupportedModel
 from ...forest import Array, Forest
 from ...forest.rewrites.ordering import count_rounds, find_rounds, silence_rounds, take_rounds
-from ...late import import_late
-from ...laying_out import Compiled, LaidOut, lay_out
-from ...laying_out.request import BuildRequest
-from ...process.locks import make_lock
+from ...layouts.laying_out import Compiled, LaidOut, lay_out
+from ...layouts.laying_out.request import BuildRequest
+from ...system.late import import_late
+from ...system.process.locks import make_lock
 
 if TYPE_CHECKING:
     from .. import building

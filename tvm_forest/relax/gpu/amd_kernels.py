@@ -18,11 +18,11 @@ import tvm_ffi
 from tvm import tirx
 
 from ...errors import ScheduleError
-from ...internals.names import NOT_FOUND, ROCM_BITCODE, ROCM_LINK
-from ...internals.replacing import replace_functions
 from ...passes.gpu import kernel_code
 from ...passes.gpu.launch_plan import for_device
 from ...targets import rocm
+from ...tir_gen.internals.names import NOT_FOUND, ROCM_BITCODE, ROCM_LINK
+from ...tir_gen.internals.replacing import replace_functions
 from ...tir_gen.ir import guard, i64
 
 WHERE = "relax.tvm_forest.predict: argument 'schedule'"

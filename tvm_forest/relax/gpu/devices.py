@@ -13,7 +13,7 @@ from tvm.ir import GenericConst
 from tvm.relax.utils import gen_call_tir_inputs
 from tvm.s_tir import dlight
 
-from ...internals.names import IS_SCHEDULED, OP_PATTERN
+from ...tir_gen.internals.names import IS_SCHEDULED, OP_PATTERN
 from ...tir_gen.ir import guard, i64
 from ..functions import OPAQUE
 

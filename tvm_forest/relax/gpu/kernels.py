@@ -25,12 +25,12 @@ from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from ...errors import ScheduleError
-from ...internals import names
 from ...passes.gpu import kernel_code
 from ...passes.gpu.launch_plan import separate
 from ...target import STATIC_SHARED_BYTES
 from ...targets import cuda
 from ...tir_gen import ops
+from ...tir_gen.internals import names
 from ...tir_gen.ir import guard, i64
 from ...tir_gen.ops import is_call
 

@@ -24,7 +24,7 @@ import tvm
 from ...errors import ForestError, ModelFormatError
 from ...frontends.onnx.messages import read_model
 from ...frontends.refusals import name_in_errors
-from ...process.locks import make_lock
+from ...system.process.locks import make_lock
 
 _LOCK = make_lock()  # TVM's block builders share one stack
 

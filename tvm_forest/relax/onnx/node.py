@@ -15,8 +15,8 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from ...forest import Array
 from ...frontends.refusals import damaged, unsupported
-from ...internals.names import IS_SCHEDULED, OP_PATTERN
-from ...values import dataclass
+from ...system.values import dataclass
+from ...tir_gen.internals.names import IS_SCHEDULED, OP_PATTERN
 from ..functions import OPAQUE
 from ..model import to_tensor_constant
 

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relax, topi
 
 from ...forest import Array
-from ...internals.names import OP_PATTERN
+from ...tir_gen.internals.names import OP_PATTERN
 from ..functions import OPAQUE
 from ..model import to_tensor_constant
 

@@ -19,9 +19,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ...errors import InputError
-from ...process.locks import cached_property
+from ...system.process.locks import cached_property
+from ...system.values import dataclass, replace
 from ...target import Target, cpu_name
-from ...values import dataclass, replace
 
 VARIABLE = "TVM_FOREST_MACHINE"
 """Environment variable: path of the user's own machine file; "off" for none."""

@@ -22,9 +22,9 @@ import numpy as np
 
 from ...errors import InputError
 from ...forest import Array, Forest
-from ...inputs import to_rows
-from ...probe_rows import hard_rows, typical_rows
-from ...schedule import Schedule
+from ...forest.probe_rows import hard_rows, typical_rows
+from ...predictor.inputs import to_rows
+from ...schedule_prims import Schedule
 from ...target import Target
 from .. import heuristic
 from ..gpu_space import GpuSpace

@@ -19,8 +19,8 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ...forest.rewrites.canonical_form import canonicalize
-from ...laying_out.request import BuildRequest
 from ...layouts import WORD_NODES
+from ...layouts.laying_out.request import BuildRequest
 from ...target import Target, cpu_name, cpu_vendor
 from ..cost import count_operations
 from ..guesses import guess

@@ -20,8 +20,8 @@ from ...layouts import (
     WORD_NODES,
 )
 from ...schedule_prims.walks import LANE_COUNTS
+from ...system.values import dataclass
 from ...target import Target
-from ...values import dataclass
 from ..layout_fit import LANES_ABILITY, PERMUTE_ABILITY
 from ..space import Point
 from .drawn_forests import Shape

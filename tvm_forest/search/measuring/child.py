@@ -29,8 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ...code_cache import OFF, VARIABLE
 from ...errors import BuildError, ForestError
+from ...system.code_cache import OFF, VARIABLE
 
 START = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
 PREPARE_SECONDS = 300.0

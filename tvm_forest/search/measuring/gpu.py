@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import BuildError, DeviceError, InputError
 from ...forest import Array
-from ...laying_out.request import BuildRequest
+from ...layouts.laying_out.request import BuildRequest
 from ...schedule_prims import Schedule
 from ...target import REAL_GPUS, Target
 from ...targets.backends import find_backend

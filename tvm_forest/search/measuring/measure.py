@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import BuildError
 from ...forest import Array, Forest
-from ...laying_out.request import BuildRequest
+from ...layouts.laying_out.request import BuildRequest
 from ...schedule_prims import Schedule
 from ...target import Target
 

@@ -22,9 +22,9 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ... import archive
 from ...errors import ForestError, InputError
-from ...process import scratch
+from ...system import archive
+from ...system.process import scratch
 from ..batches import import_arrow
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")  # of one letter it is a disk of Windows

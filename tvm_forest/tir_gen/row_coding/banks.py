@@ -20,7 +20,7 @@ from tvm import tirx
 
 from ...layouts.row_codes.banks import LANES, BankCode
 from ...layouts.row_codes.ranks import SearchGroup
-from ...values import dataclass
+from ...system.values import dataclass
 from ..builder import Builder
 from ..ir import guard, i64
 from .searches import RowCoder, bring_rows_near, row_pitch

@@ -27,7 +27,7 @@ from ...layouts.row_codes.planes import (
     words_together,
 )
 from ...layouts.row_codes.ranks import RankCode
-from ...values import dataclass
+from ...system.values import dataclass
 from ..builder import Builder
 from ..ir import guard, i64
 from ..walks.node_test import Comparer

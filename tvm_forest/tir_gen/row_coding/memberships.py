@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 
 from ...layouts.row_codes.planes import ROWS_IN_WORD, bit_of_row, words_together
-from ...values import dataclass
+from ...system.values import dataclass
 from ..builder import Builder
 from ..ir import i64, lanes, spread
 

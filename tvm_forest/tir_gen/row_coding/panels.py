@@ -27,7 +27,7 @@ from ...layouts.row_codes.planes import (
     words_together,
 )
 from ...layouts.row_codes.ranks import SearchGroup
-from ...values import dataclass, replace
+from ...system.values import dataclass, replace
 from ..builder import Builder
 from ..ir import i64
 from ..walks.vectors import Vectors

@@ -26,7 +26,7 @@ from ...layouts.row_codes.planes import (
     VECTOR_WORDS,
     words_together,
 )
-from ...values import dataclass, replace
+from ...system.values import dataclass, replace
 from ..bit_matrices import make_planes
 from ..builder import Builder
 from ..ir import i64, lanes, spread

@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 
 from ...layouts.row_codes.ranks import CUTS_IN_STEP, RankCode, SearchGroup, count_cuts_before
-from ...values import dataclass
+from ...system.values import dataclass
 from ..builder import Builder
 from ..ir import i64
 from ..walks.node_test import Comparer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...errors import ScheduleError
 from ...layouts.protocol import LAYOUTS, find
-from ...schedule import Schedule
+from ...schedule_prims import Schedule
 from ...schedule_prims.walks import LANE_COUNTS
 from .bits import BitWalker
 from .hops import HopWalker

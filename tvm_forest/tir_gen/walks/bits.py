@@ -22,9 +22,9 @@ from tvm import tirx
 
 from ...layouts.bitsliced import BY_LEVELS, LISTED
 from ...layouts.row_codes.planes import ROWS_IN_WORD
-from ...nest import Loop
+from ...schedule_prims.nest import Loop
 from ...schedule_prims.walks import WalkForm
-from ...values import dataclass
+from ...system.values import dataclass
 from .. import ops
 from ..bit_matrices import join_planes
 from ..builder import Builder

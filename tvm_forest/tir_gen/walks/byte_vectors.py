@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ...values import dataclass
+from ...system.values import dataclass
 from .leaf_tables import choose_by_bits
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 

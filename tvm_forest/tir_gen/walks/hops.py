@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 
 from ...layouts.protocol import Hold, TreeAccess
-from ...nest import Loop
+from ...schedule_prims.nest import Loop
 from ...schedule_prims.walks import WalkForm
-from ...values import dataclass
+from ...system.values import dataclass
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, change_loop, find_stores, guard, i64, mentions

@@ -21,9 +21,9 @@ from typing import Any
 
 from tvm import tirx
 
-from ...nest import Loop
+from ...schedule_prims.nest import Loop
 from ...schedule_prims.walks import WalkForm
-from ...values import dataclass, replace
+from ...system.values import dataclass, replace
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, i64, replace_vars

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import DataType, tirx
 
-from ...values import dataclass
+from ...system.values import dataclass
 from ..ir import lanes
 from .llvm_types import llvm_type
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register

@@ -25,7 +25,7 @@ from tvm import tirx
 
 from ...layouts.protocol import NodeTest, TreeAccess
 from ...schedule_prims.devices import count_team
-from ...values import dataclass
+from ...system.values import dataclass
 from .. import ops
 from .vectors import Vectors
 

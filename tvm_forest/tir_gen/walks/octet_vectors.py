@@ -22,7 +22,7 @@ from ...layouts.octets import (
     OctetsLayout,
     first_levels,
 )
-from ...values import dataclass
+from ...system.values import dataclass
 from .vectors import BYTES, PERMUTE, PERMUTE_TWO, Vectors, load_register
 
 OCTET, WORDS = f"<{TREES} x i8>", f"<{TREES} x i64>"

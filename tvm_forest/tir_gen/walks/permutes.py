@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tvm import sym, tirx
 
 from ...errors import ScheduleError
-from ...nest import Loop
-from ...schedule import Schedule
+from ...schedule_prims import Schedule
+from ...schedule_prims.nest import Loop
 from ...schedule_prims.walks import WalkForm
-from ...values import dataclass
+from ...system.values import dataclass
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, guard, i64

@@ -24,9 +24,9 @@ from tvm import tirx
 
 from ...layouts.pieces.lines import AT, EXIT_BYTES, LEAF_BIT, LINE, PLACE_BITS, UNIT_BITS
 from ...layouts.pieces.shapes import PLACES, TESTS
-from ...nest import Loop
+from ...schedule_prims.nest import Loop
 from ...schedule_prims.walks import WalkForm
-from ...values import dataclass
+from ...system.values import dataclass
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, i64

@@ -16,8 +16,8 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...internals.names import IMPORT_LLVM
-from ...values import dataclass, field
+from ...system.values import dataclass, field
+from ..internals.names import IMPORT_LLVM
 from .llvm_types import SHORT, llvm_type
 from .picks import write_pick
 

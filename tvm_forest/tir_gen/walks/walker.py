@@ -15,10 +15,10 @@ from tvm import tirx
 
 from ...errors import ScheduleError
 from ...layouts.protocol import Layout
-from ...nest import Loop
-from ...schedule import Schedule
+from ...schedule_prims import Schedule
+from ...schedule_prims.nest import Loop
 from ...schedule_prims.walks import LANE_COUNTS, WalkForm
-from ...values import dataclass
+from ...system.values import dataclass
 from .. import ops
 from ..builder import Builder
 from ..ir import at_iteration, change_loop, find_all, i64, mentions, rewrite_loops, step_of

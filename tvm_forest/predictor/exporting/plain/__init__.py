@@ -18,8 +18,8 @@ from ....compiler import lower_request
 from ....errors import BuildError, ScheduleError
 from ....forest import Array, Forest
 from ....forest.coarse_powers import COARSE_LINKS
-from ....laying_out import lay_out
-from ....laying_out.request import BuildRequest
+from ....layouts.laying_out import lay_out
+from ....layouts.laying_out.request import BuildRequest
 from ....runtime.results import SUMS, result_names
 from ....search.workload import new_schedule
 from ....target import Target

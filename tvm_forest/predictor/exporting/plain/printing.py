@@ -19,7 +19,7 @@ import tvm
 from tvm import tirx
 
 from ....errors import UnsupportedModel
-from ....internals import names
+from ....tir_gen.internals import names
 from ..toolchain import WHERE
 
 OPERATORS = {

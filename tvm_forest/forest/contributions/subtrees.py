@@ -1,0 +1,383 @@
+"""Contributions of small subtrees, looked up by the answers of their tests.
+
+takes: a forest with covers, or rows of a background; gives: SubtreeTables.
+
+What a leaf adds to the features on its path depends on the answers to the tests of that path alone.
+A unit is a subtree of up to `MOST_TESTS` tests, with all tests above it: the leaves below, and some
+that hang from above, add what a table has for the answers, a bit each, to the features of all of
+these tests. So a row needs one entry of a unit instead of a walk: 16 entries for a tree of depth 6.
+
+A leaf with d different features on its path has 2^d answers, and for each d values. Given o_j,
+whether the row goes on by feature j, and z_j, the share of the rows of training that do, they are
+the integral that `ContributionTables` describes. With a background, z_j is what a row b of it
+says, and values are averages over rows: with the features A where the row alone goes on, and B
+where b alone does, a leaf adds (|A| - 1)! |B|! / (|A| + |B|)! to each of A, and takes
+|A|! (|B| - 1)! / (|A| + |B|)! from each of B, if every feature is in A, in B, or goes on by both.
+It needs but the number of rows of the background with each pattern of answers.
+"""
+
+from __future__ import annotations
+
+from math import factorial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import UnsupportedModel
+from ...system.process.locks import cached_property
+from .. import Array, Forest
+from ..reference import goes_left
+
+MOST_TESTS = 3
+"""Tests of the subtree of a unit."""
+
+MOST_ANSWERS = 9
+"""Bits of a pattern of a unit."""
+
+MOST_BYTES = 1 << 26
+MOST_BYTES_OF_BACKGROUND = 1 << 30
+"""Of all tables: beyond the first, walks are as fast; with a background there are none."""
+
+QUAD = 4
+"""Values of an entry; a unit with more tests has several tables."""
+
+
+class Unit(NamedTuple):
+    """A subtree and the tests above it.
+
+    Attributes:
+        above: inner nodes from the root on down, not of the subtree.
+        own: inner nodes of the subtree, parents before children.
+        leaves: those that are counted here.
+    """
+
+    above: tuple[int, ...]
+    own: tuple[int, ...]
+    leaves: list[int]
+
+
+class _Leaf(NamedTuple):
+    """A leaf in a unit.
+
+    Attributes:
+        node: its number.
+        unit: that of its unit.
+        players: of its path, d of them.
+        places: of the first test of each player among those of the unit.
+        shares: of rows that each player lets go on.
+        patterns: int64 (2^answers,), for each pattern of the unit which players let a row go on, a
+            bit each, that of the first player the lowest.
+    """
+
+    node: int
+    unit: int
+    players: tuple[int, ...]
+    places: list[int]
+    shares: list[float]
+    patterns: Array
+
+
+class SubtreeTables:
+    """The tables of all units, in the order of the outputs and trees.
+
+    Attributes:
+        fits: whether there are such tables; the others are there only if so.
+        tests: int32 (A, 4), what is asked on the way: the column, whether missing values go left,
+            the place of the pattern so far, and that of the pattern with the answer.
+        thresholds: (A,), in the dtype of the forest's.
+        quads: int32 (Q, 7): the place of a pattern, the first entry of the table, that of the next
+            table, and the players that the values belong to; as many as there are for none.
+        units: int32 (U, 4), the first and the number of the tests and of the quads of each.
+        tasks: int32 (tasks, 2), first and last unit of trees.
+        begins: int32 (C + 1,), where the tasks of each output begin.
+        table: float64 (W, E, 4), the entries, for each output of leaf vectors.
+        n_places: places of patterns.
+        expected: float64 (C,), the margin of a row of which nothing is known.
+    """
+
+    def __init__(
+        self, forest: Forest, paths: Any, values: Array, n_players: int, background: Array | None
+    ) -> None:
+        """Make the tables.
+
+        Args:
+            forest: in canonical form.
+            paths: `_Paths` of it.
+            values: float64 (N, W), what leaves add.
+            n_players: how many players there are.
+            background: rows (B, F) of the background; None for the rows of training.
+        """
+        self.forest, self._paths, self._values = forest, paths, values
+        self.n_players = n_players
+        self._units, self._tree_units = list[Unit](), list[tuple[int, int]]()
+        limit = MOST_BYTES if background is None else MOST_BYTES_OF_BACKGROUND
+        self.fits = bool(self._cut_trees()) and self._count_bytes() <= limit
+        self._background = background
+        if background is not None and not self.fits:
+            raise UnsupportedModel(
+                f"contributions: argument 'background': the model '{forest.source}' has paths of "
+                f"more than {MOST_ANSWERS} tests or tables of more than {limit >> 20} MiB; leave "
+                "it out, so that rows of training stand in for what is not known"
+            )
+        if self.fits:
+            self.n_entries = self._count_bytes() // (QUAD * 8 * values.shape[1])
+            self.n_places = 2 + max((len(unit.above) for unit in self._units), default=0)
+
+    # -- units ------------------------------------------------------------------------------------
+
+    def _cut_trees(self) -> bool:
+        """Cut all trees into units; return whether paths are short enough."""
+        for root in self.forest.tree_offset[:-1].tolist():
+            first = len(self._units)
+            if not self.forest.is_leaf[root] and not self._cut(root):
+                return False
+            self._tree_units.append((first, len(self._units)))
+        return True
+
+    def _cut(self, root: int) -> bool:
+        left, right, below = self._paths.left, self._paths.right, self._paths.below
+        rest: list[tuple[int, tuple[int, ...], list[int]]] = [(root, (), [])]
+        while rest:
+            node, above, pending = rest.pop()
+            if below[node] <= MOST_TESTS:
+                own, leaves = self._list_below(node)
+                self._units.append(Unit(above, own, pending + leaves))
+                if len(above) + len(own) > MOST_ANSWERS:
+                    return False
+                continue
+            children = [int(left[node]), int(right[node])]
+            pending = pending + [child for child in children if self.forest.is_leaf[child]]
+            for child in children:
+                if not self.forest.is_leaf[child]:
+                    rest.append((child, (*above, node), pending))
+                    pending = []
+            if len(above) >= MOST_ANSWERS:
+                return False
+        return True
+
+    def _list_below(self, node: int) -> tuple[tuple[int, ...], list[int]]:
+        inner, leaves, rest = list[int](), list[int](), [node]
+        while rest:
+            at = rest.pop()
+            if self.forest.is_leaf[at]:
+                leaves.append(at)
+                continue
+            inner.append(at)
+            rest += [int(self._paths.right[at]), int(self._paths.left[at])]
+        return tuple(inner), leaves
+
+    def _count_bytes(self) -> int:
+        counts = (len(unit.above) + len(unit.own) for unit in self._units)
+        entries = sum(-(-count // QUAD) << count for count in counts)
+        return entries * QUAD * 8 * self._values.shape[1]
+
+    # -- what code reads --------------------------------------------------------------------------
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that the function reads, by name."""
+        forest, order = self.forest, [list[Any]() for _ in range(3)]
+        tests, quads, units = order
+        entry = 0
+        came: tuple[int, ...] = ()
+        for unit in self._units:
+            asked, new = len(tests), len(unit.above)
+            same = sum(x == y for x, y in zip(came, unit.above, strict=False))
+            tests += [(node, k, k + 1) for k, node in enumerate(unit.above) if k >= same]
+            tests += [(node, new + (k > 0), new + 1) for k, node in enumerate(unit.own)]
+            came, answers, count = unit.above, new + len(unit.own), len(quads)
+            sources = [int(self._paths.feature[node]) for node in unit.above + unit.own]
+            sources += [self.n_players] * (-answers % QUAD)
+            for at in range(0, answers, QUAD):
+                following = entry + (1 << answers)
+                quads.append((new + 1, entry, following, *sources[at : at + QUAD]))
+                entry = following
+            units.append((asked, len(tests) - asked, count, len(quads) - count))
+        nodes = np.array([node for node, *_ in tests], np.int64)
+        asks = np.array([places for _, *places in tests], np.int32).reshape(-1, 2)
+        columns = [forest.feature[nodes], forest.default_left[nodes], asks[:, 0], asks[:, 1]]
+        trees = [self._trees_of(output) for output in range(forest.n_outputs)]
+        return {
+            "tests": np.stack(columns, axis=1).astype(np.int32),
+            "thresholds": forest.threshold[nodes].astype(np.float64),
+            "quads": np.array(quads, np.int32),
+            "units": np.array(units, np.int32),
+            "tasks": np.array([self._tree_units[t] for own in trees for t in own], np.int32),
+            "begins": np.append(0, np.cumsum([len(own) for own in trees])).astype(np.int32),
+            "table": self._fill(),
+        }
+
+    def average(self) -> Array:
+        """Return the mean of what the trees add to rows of the background, float64 (C,)."""
+        total = np.zeros(self.forest.n_outputs)
+        for root in self.forest.tree_offset[:-1][self.forest.is_leaf[self.forest.tree_offset[:-1]]]:
+            self._put(total, int(root), 1.0)
+        leaves = self._leaves
+        for leaf, counts in zip(leaves, self._count_background(leaves), strict=True):
+            self._put(total, leaf.node, float(counts[-1]))
+        return total
+
+    def _put(self, total: Array, leaf: int, weight: float) -> None:
+        target = int(self.forest.tree_class[self.forest.node_tree[leaf]])
+        total[slice(None) if target < 0 else slice(target, target + 1)] += (
+            weight * self._values[leaf]
+        )
+
+    def _trees_of(self, output: int) -> list[int]:
+        tree_class = self.forest.tree_class
+        return np.flatnonzero((tree_class == output) | (tree_class < 0)).tolist()
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def _fill(self) -> Array:
+        """Return the table, float64 (W, E, 4)."""
+        leaves = self._leaves
+        worth = self._explain(leaves)
+        entries = [
+            -(-(len(u.above) + len(u.own)) // QUAD) << len(u.above) + len(u.own)
+            for u in self._units
+        ]
+        begins = np.append(0, np.cumsum(entries)).astype(np.int64)
+        table = np.zeros((self._values.shape[1], begins[-1], QUAD))
+        own: Array = np.zeros(0)
+        for at, leaf in enumerate(leaves):
+            unit = self._units[leaf.unit]
+            answers = len(unit.above) + len(unit.own)
+            if at == 0 or leaf.unit != leaves[at - 1].unit:
+                own = np.zeros((len(table), 1 << answers, -(-answers // QUAD) * QUAD))
+            own[:, :, leaf.places] += (
+                self._values[leaf.node][:, None, None] * worth[at][leaf.patterns]
+            )
+            if at + 1 == len(leaves) or leaf.unit != leaves[at + 1].unit:
+                parts = own.reshape(len(table), 1 << answers, -1, QUAD).swapaxes(1, 2)
+                table[:, begins[leaf.unit] : begins[leaf.unit + 1]] = parts.reshape(
+                    len(table), -1, QUAD
+                )
+        return table
+
+    @cached_property
+    def _leaves(self) -> list[_Leaf]:
+        """All leaves of units, in the order of these."""
+        paths, found, known = self._paths, list[_Leaf](), dict[Any, Array]()
+        for number, unit in enumerate(self._units):
+            asked = unit.above + unit.own
+            place_of = {node: place for place, node in enumerate(asked)}
+            for leaf in unit.leaves:
+                way, node = list[tuple[int, int, int]](), leaf
+                shares: dict[int, float] = {}
+                while paths.parent[node] >= 0:
+                    parent = int(paths.parent[node])
+                    player = int(paths.feature[parent])
+                    way.append((place_of[parent], int(not paths.is_right[node]), player))
+                    shares[player] = shares.get(player, 1.0) * float(paths.share[node])
+                    node = parent
+                players = tuple(dict.fromkeys(player for *_, player in reversed(way)))
+                first = {player: place for place, _, player in way}  # the last one written is first
+                steps = tuple((place, side, players.index(i)) for place, side, i in way)
+                key = len(asked), steps
+                if key not in known:
+                    known[key] = _map_patterns(*key)
+                places = [first[player] for player in players]
+                found.append(
+                    _Leaf(leaf, number, players, places, [shares[i] for i in players], known[key])
+                )
+        return found
+
+    def _explain(self, leaves: list[_Leaf]) -> list[Array]:
+        """Return what a leaf of value 1 adds to its players, float64 (2^d, d) for each leaf."""
+        worth: list[Array] = [np.zeros(0)] * len(leaves)
+        counts = None if self._background is None else self._count_background(leaves)
+        by_size: dict[int, list[int]] = {}
+        for at, leaf in enumerate(leaves):
+            by_size.setdefault(len(leaf.players), []).append(at)
+        for size, members in by_size.items():
+            if counts is None:
+                found = explain_shares(np.array([leaves[at].shares for at in members]))
+            else:
+                found = explain_counts(np.array([counts[at] for at in members]), size)
+            for at, values in zip(members, found, strict=True):
+                worth[at] = values
+        return worth
+
+    def _count_background(self, leaves: list[_Leaf]) -> list[Array]:
+        """Return the share of rows of the background of each pattern, (2^d,) for each leaf."""
+        rows = self._background
+        assert rows is not None, "asked only where it is there"
+        forest, counts, patterns = self.forest, list[Array](), np.zeros(0)
+        for at, leaf in enumerate(leaves):
+            if at == 0 or leaf.unit != leaves[at - 1].unit:
+                unit, index = self._units[leaf.unit], np.zeros(len(rows), np.int64)
+                for node in unit.above + unit.own:
+                    column = rows[:, forest.feature[node]]
+                    index = 2 * index + goes_left(forest, column, np.full(len(rows), node))
+                patterns = np.bincount(index, minlength=len(leaf.patterns)) / len(rows)
+            size = 1 << len(leaf.players)
+            counts.append(np.bincount(leaf.patterns, patterns, minlength=size))
+        return counts
+
+
+def _map_patterns(answers: int, way: tuple[tuple[int, int, int], ...]) -> Array:
+    """Return which players let a row go on, by the pattern of answers; see `_Leaf.patterns`."""
+    pattern = np.arange(1 << answers)
+    players = 1 + max(player for *_, player in way)
+    goes_on = np.ones((players, len(pattern)), bool)
+    for place, side, player in way:
+        goes_on[player] &= (pattern >> (answers - 1 - place) & 1) == side
+    return (goes_on << np.arange(players)[:, None]).sum(axis=0)
+
+
+def explain_shares(shares: Array) -> Array:
+    """Return what leaves of value 1 add, by what their players let through of all rows.
+
+    Args:
+        shares: float64 (L, d).
+
+    Returns:
+        float64 (L, 2^d, d), by the pattern of players that let the row go on.
+    """
+    leaves, size = shares.shape
+    t, weights = np.polynomial.legendre.leggauss(max(1, (size + 1) // 2))
+    t, weights = (t + 1) / 2, weights / 2
+    not_on = (1 - t) * shares[:, :, None]
+    factors = np.stack([not_on, not_on + t], axis=2)  # (L, d, 2, n)
+    pattern, found = np.arange(1 << size), np.empty((leaves, 1 << size, size))
+    for player in range(size):
+        product = weights + np.zeros((leaves, 1, 1))
+        for other in range(size):
+            if other == player:
+                product = np.concatenate([product, product], axis=1)
+            else:
+                joined = factors[:, other, :, None] * product[:, None]
+                product = joined.reshape(leaves, -1, len(t))
+        is_on = pattern >> player & 1
+        found[:, :, player] = (is_on - shares[:, player, None]) * product.sum(axis=2)
+    return found
+
+
+def explain_counts(counts: Array, size: int) -> Array:
+    """Return what leaves of value 1 add, by the patterns of the rows of a background.
+
+    Args:
+        counts: float64 (L, 2^d), the share of these rows of each pattern.
+        size: d.
+
+    Returns:
+        See `explain_shares`.
+    """
+    row, other = np.meshgrid(np.arange(1 << size), np.arange(1 << size), indexing="ij")
+    bits = np.arange(size)
+    alone, without = row & ~other, other & ~row
+    more = (alone[..., None] >> bits & 1).sum(axis=-1)
+    less = (without[..., None] >> bits & 1).sum(axis=-1)
+    shapley = np.array([[_weigh(a, b) for b in range(size + 1)] for a in range(size + 1)])
+    known = (row | other) == (1 << size) - 1
+    gains = np.where(known, shapley[more, less], 0.0)[..., None] * (alone[..., None] >> bits & 1)
+    losses = np.where(known, shapley[less, more], 0.0)[..., None] * (without[..., None] >> bits & 1)
+    weights = (gains - losses).swapaxes(0, 1).reshape(1 << size, -1)  # (other, row * player)
+    found = np.einsum("lq,qp->lp", counts, weights)
+    return found.reshape(len(counts), 1 << size, size)
+
+
+def _weigh(own: int, others: int) -> float:
+    """Return (own - 1)! others! / (own + others)!."""
+    return factorial(own - 1) * factorial(others) / factorial(own + others) if own else 0.0

@@ -1,0 +1,149 @@
+"""Rows of scipy.sparse.
+
+takes: sparse matrices and arrays; gives: dense (R, F) arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError
+from ...forest import Array, Forest
+from .checks import check_in_place, check_numbers, check_shape, refusal
+from .roundings import pass_entries
+
+BLOCK_BYTES = 1 << 22
+"""Bytes of dense rows that are in memory at once, for which the caches have room."""
+
+
+def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
+    """Return the rows of a sparse matrix or array, with `forest.absent` where it has no entry.
+
+    Explicit zeros are zeros. Formats other than CSR go through `tocsr`, which adds up duplicates
+    of COO, as the training libraries do; of CSR and CSC they take the first or the last one, by
+    format and library, so duplicates are refused there.
+
+    Args:
+        rows: anything with `tocsr`.
+        forest: the model.
+        dtype: of the result.
+
+    Raises:
+        InputError: wrong shape or dtype, an entry outside the matrix, two in one place, or one
+            within `forest.sparse_above` of zero.
+    """
+    check_numbers(rows.dtype, dtype)
+    if forest.spares_columns and len(rows.shape) == 2 and rows.shape[1] > forest.row_width:
+        rows = rows.tocsr()[:, : forest.row_width]
+    check_shape(rows.shape, forest)
+    try:
+        _check_places(rows)
+        matrix = rows.tocsr()
+        line = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        column = np.asarray(matrix.indices[: len(line)])
+        dense = np.full(matrix.shape, forest.absent, dtype)
+        with np.errstate(all="ignore"):
+            dense[line, column] = pass_entries(matrix.data[: len(line)], rows, forest)
+    except (IndexError, ValueError) as error:
+        raise _damaged(error) from None
+    _check_sizes(matrix.data[: len(line)], forest)
+    filled = np.zeros(matrix.shape, bool)
+    filled[line, column] = True
+    if np.count_nonzero(filled) != len(line):
+        raise refusal("a sparse matrix with two entries in one place; use rows.sum_duplicates()")
+    return dense
+
+
+class SparseBlocks:
+    """A sparse matrix of many rows, converted block by block.
+
+    `len` of it is the number of its rows.
+    """
+
+    def __init__(self, rows: Any, forest: Forest) -> None:
+        """Check the positions of all entries, and convert their values.
+
+        Raises:
+            InputError: see `sparse_rows`.
+        """
+        dtype = np.dtype(forest.row_dtype)
+        check_in_place(rows, forest)
+        check_numbers(rows.dtype, dtype)
+        if not forest.spares_columns:
+            check_shape(rows.shape, forest)
+        self._row_bytes = max(1, forest.row_width * dtype.itemsize)
+        try:
+            _check_places(rows)
+            matrix = rows.tocsr()
+            entries = pass_entries(matrix.data, rows, forest)
+            if entries is not matrix.data:
+                parts = (entries, matrix.indices, matrix.indptr)
+                matrix = type(matrix)(parts, shape=matrix.shape)
+        except (IndexError, ValueError) as error:
+            raise _damaged(error) from None
+        self._matrix = matrix
+
+    def __len__(self) -> int:
+        return int(self._matrix.shape[0])
+
+    def split(self, multiple: int) -> Iterator[tuple[int, Any]]:
+        """Yield (first row, rows) of blocks, which begin at multiples of `multiple`."""
+        step = -(-BLOCK_BYTES // (multiple * self._row_bytes)) * multiple
+        for begin in range(0, len(self), step):
+            yield begin, self._matrix[begin : begin + step]
+
+
+def are_many(rows: Any, forest: Forest) -> bool:
+    """Return whether rows are a sparse matrix that is read block by block."""
+    if not hasattr(rows, "tocsr") or forest.encoder is not None or len(rows.shape) != 2:
+        return False
+    itemsize = np.dtype(forest.row_dtype).itemsize
+    return bool(rows.shape[0] * forest.row_width * itemsize > 2 * BLOCK_BYTES)
+
+
+def _damaged(error: Exception) -> InputError:
+    return refusal(f"the sparse matrix is damaged ({error}); make it again")
+
+
+def _check_sizes(entries: Array, forest: Forest) -> None:
+    """Raise InputError for an entry that is not farther from zero than `forest.sparse_above`."""
+    if not forest.sparse_above:
+        return
+    small = (entries != 0) & (np.abs(entries) <= forest.sparse_above)
+    if small.any():
+        raise refusal(
+            f"a sparse matrix with the entry {entries[np.argmax(small)]}, which LightGBM does "
+            "not take for zero as it does in arrays; give 0 or an array"
+        )
+
+
+def _check_places(rows: Any) -> None:
+    """Raise ValueError for positions outside the matrix, where scipy would access bad memory."""
+    form, shape = getattr(rows, "format", ""), rows.shape
+    if form == "coo":
+        entries = len(rows.data)
+        places = [("row", rows.row, shape[0]), ("column", rows.col, shape[1])]
+    elif form in ("csr", "csc", "bsr"):
+        if form == "bsr":
+            shape = tuple(np.floor_divide(shape, rows.blocksize))
+        lines, width = shape[::-1] if form == "csc" else shape
+        ends = np.asarray(rows.indptr)
+        entries = int(ends[-1]) if ends.shape == (lines + 1,) else -1
+        if entries > len(rows.data) or ends[:1].any() or np.any(ends[1:] < ends[:-1]):
+            entries = -1
+        if entries < 0 or ends.dtype.kind != "i":
+            raise ValueError("'indptr' does not fit")
+        name = "row" if form == "csc" else "column"
+        places = [(name, rows.indices[:entries], width)]
+    else:
+        return
+    for name, place, size in places:
+        numbers = np.asarray(place)
+        if numbers.shape != (entries,) or numbers.dtype.kind != "i":
+            raise ValueError(f"expected {entries} {name}s, got {numbers.dtype} {numbers.shape}")
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < size:
+            wrong = numbers.min() if numbers.min() < 0 else numbers.max()
+            raise ValueError(f"{name} {wrong} is {'negative' if wrong < 0 else f'not of {size}'}")

@@ -1,0 +1,173 @@
+"""Functions made of kernels, by name, as a predictor calls them.
+
+takes: source, plans, a backend; gives: KernelLibrary. It finds the GPU when it is called first, so
+that a model can be built, looked at and saved where there is none.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from ...errors import BuildError
+from ...forest import Array
+from ...system.process.locks import make_lock
+from . import ModelArray
+from .executor import BoundPlan, Executor
+from .plan import Plan
+from .staging import run_on_host
+
+LOG = logging.getLogger(__name__)
+
+STORED = ("kind", "source", "plans", "architecture", "images")
+
+
+class Backend(NamedTuple):
+    """The way in which kernels are loaded onto a GPU.
+
+    Attributes:
+        open: opens the driver of the GPU.
+        translate: returns an image for the source, the architecture of the GPU, and the version of
+            its driver if known.
+    """
+
+    open: Callable[[], Any]
+    translate: Callable[[str, str, int | None], bytes]
+
+
+@dataclass
+class KernelLibrary:
+    """Functions that run kernels on arrays.
+
+    Attributes:
+        kind: kind of the target.
+        source: text of the kernels.
+        plans: launch plan of each function.
+        backend: how the kernels are loaded.
+        architecture: architecture of the code; None for that of the present GPU.
+        images: code of the kernels compiled so far, by architecture.
+    """
+
+    kind: str
+    source: str
+    plans: dict[str, Plan]
+    backend: Backend
+    architecture: str | None = None
+    images: dict[str, bytes] = field(default_factory=dict)
+    _executor: Executor | None = field(default=None, repr=False, compare=False)
+    _lock: Any = field(default_factory=make_lock, repr=False, compare=False)
+
+    def __getitem__(self, name: str) -> KernelFunction:
+        """Return a new function object, with bindings of its own."""
+        return KernelFunction(self, self.plans[name])
+
+    @property
+    def architectures(self) -> list[str]:
+        """Architectures of existing or future code; empty until a GPU is queried."""
+        return [self.architecture] if self.architecture is not None else list(self.images)
+
+    @property
+    def executor(self) -> Executor:
+        """The kernels on the GPU.
+
+        Raises:
+            DeviceError: no GPU, no driver, no compiler, or code of another GPU.
+            BuildError: the compiler refuses the source.
+        """
+        found = self._executor
+        if found is not None:
+            return found
+        with self._lock:
+            if self._executor is None:
+                driver = self.backend.open()
+                image = self.image(self.architecture or driver.architecture, driver.version)
+                self._executor = Executor(driver, image)
+            return self._executor
+
+    def share(self) -> KernelLibrary:
+        """Return a library of the same kernels for another model.
+
+        A library's copies on the GPU exist as long as the library.
+        """
+        return replace(self, _executor=None, _lock=make_lock())
+
+    def image(self, architecture: str, driver: int | None = None) -> bytes:
+        """Return the code of the kernels for an architecture.
+
+        Args:
+            architecture: architecture of the GPU.
+            driver: version of the driver that is to load it, None if that is not known.
+
+        Raises:
+            DeviceError: no compiler that will do.
+            BuildError: it refuses the source.
+        """
+        if architecture not in self.images:
+            made = self.backend.translate(self.source, architecture, driver)
+            self.images[architecture] = made
+            LOG.info("%s: compiled %d functions for %s", self.kind, len(self.plans), architecture)
+        return self.images[architecture]
+
+    def to_bytes(self) -> bytes:
+        """Serialize everything except the backend."""
+        images = {key: base64.b64encode(x).decode() for key, x in self.images.items()}
+        plans = {name: plan.to_json() for name, plan in self.plans.items()}
+        values = (self.kind, self.source, plans, self.architecture, images)
+        return json.dumps(dict(zip(STORED, values, strict=True))).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, backend: Backend) -> KernelLibrary:
+        """Rebuild a library from the output of `to_bytes`, for a backend."""
+        kind, source, plans, architecture, images = (json.loads(data)[key] for key in STORED)
+        plans = {name: Plan.from_json(plan) for name, plan in plans.items()}
+        images = {key: base64.b64decode(x) for key, x in images.items()}
+        return cls(kind, source, plans, backend, architecture, images)
+
+    def inspect(self, kind: str) -> str:
+        """Return the source text of the kernels.
+
+        Raises:
+            BuildError: there is no such text.
+        """
+        if kind != self.kind:
+            raise BuildError(f"source: argument 'kind': {kind!r} is not there; use {self.kind!r}")
+        return self.source
+
+
+class KernelFunction:
+    """A function of rows, arrays of the model, and results.
+
+    Attributes:
+        library: library that contains it.
+        plan: its launch plan.
+    """
+
+    def __init__(self, library: KernelLibrary, plan: Plan) -> None:
+        self.library, self.plan = library, plan
+        self._bound: BoundPlan | None = None
+
+    def __call__(self, rows: Array, *others: Any) -> None:
+        """Compute results on the GPU for host rows, synchronously.
+
+        Args:
+            rows: (R, F).
+            others: ModelArray of the model, then arrays that results are written to.
+        """
+        model = [x for x in others if isinstance(x, ModelArray)]
+        run_on_host(self.bind(model), rows, others[len(model) :])
+
+    def bind(self, model: Sequence[ModelArray], stream: int = 0) -> BoundPlan:
+        """Return the plan bound to the GPU and to arrays of the model; always to the same.
+
+        Raises:
+            DeviceError: see `KernelLibrary.executor` and `Executor.bind`.
+        """
+        bound = self._bound
+        if bound is None:
+            arrays = [x.array for x in model]
+            bound = self._bound = self.library.executor.bind(self.plan, arrays, stream)
+        return bound

@@ -1,0 +1,176 @@
+"""A pool of GPU memory that calls leave for later ones.
+
+takes: a driver, numbers of bytes; gives: pieces of memory.
+
+    take 700 bytes on stream 7 --> a piece of 704 that stream 7 has left, or one of up to 1,408,
+                                   or a new one of 704
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DeviceError
+
+if TYPE_CHECKING:
+    from .driver import Driver
+
+NO_TIMING = 2
+"""Flag of an event without a time stamp."""
+
+MIN_BYTES = 512
+"""Bytes of the smallest piece."""
+
+CLASSES = 8
+"""Piece sizes per factor of two, so that at most an eighth is wasted."""
+
+IDLE_TURNS = 1000
+"""Pieces that stay idle while so many others are taken are freed."""
+
+IDLE_SHARE = 4
+"""All idle pieces are freed if they would exceed this fraction, a fourth, of the GPU's memory."""
+
+
+class Piece:
+    """Memory of a GPU.
+
+    Attributes:
+        pointer: its address.
+        size: its bytes.
+        stream: stream on which it was last used.
+        turn: the pool's counter at that time.
+    """
+
+    __slots__ = ("pointer", "size", "stream", "turn")
+
+    def __init__(self, pointer: int, size: int, stream: int) -> None:
+        self.pointer, self.size, self.stream, self.turn = pointer, size, stream, 0
+
+
+class MemoryPool:
+    """Idle memory of a GPU.
+
+    A piece belongs to a stream, and is reused only on that stream, after the work that used it
+    last. There is no lock, because the garbage collector may return memory at any time, even on a
+    thread that is taking some. Each step is one atomic call of a dict or deque.
+
+    A piece that other streams have used, too, is theirs no longer, and they may be gone: it is kept
+    apart until its own stream has no other, which then waits for all that the GPU has to do. Graphs
+    that others capture meanwhile would not bear that, as they would not bear a new piece either.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        """Begin with nothing."""
+        self._driver, self._most = driver, driver.memory // IDLE_SHARE
+        self._idle: dict[tuple[int, int], deque[Piece]] = {}  # by stream and size, the oldest first
+        self._used_elsewhere: dict[int, deque[Piece]] = {}  # by stream
+        self._held = deque[Any]()  # events, and what is kept until the GPU has come to them
+        self._turns, self._turn = itertools.count(1), 0
+
+    def take(self, size: int, stream: int) -> Piece:
+        """Return a piece of so many bytes or more.
+
+        Raises:
+            DeviceError: the GPU has no such memory left.
+        """
+        self._turn = turn = next(self._turns)
+        if not turn % IDLE_TURNS:
+            self.trim(turn - IDLE_TURNS)
+        size = round_up(size)
+        try:
+            return self._idle[stream, size].pop()
+        except (KeyError, IndexError):
+            found = self._find_larger(size, stream)
+        if found is None and self._used_elsewhere.get(stream):
+            self._settle(stream)
+            found = self._find_larger(size, stream)
+        return found or self._allocate(size, stream)
+
+    def give(self, piece: Piece, is_used_elsewhere: bool = False) -> None:
+        """Return a piece to the pool, for work after the current work on its stream.
+
+        Args:
+            piece: a piece from `take`.
+            is_used_elsewhere: whether work on other streams may still use it.
+        """
+        piece.turn = self._turn
+        if is_used_elsewhere:
+            self._used_elsewhere.setdefault(piece.stream, deque()).append(piece)
+            return
+        key = piece.stream, piece.size
+        try:
+            self._idle[key].append(piece)
+        except KeyError:
+            self._idle.setdefault(key, deque()).append(piece)
+
+    def hold(self, stream: int, keeps: Any) -> None:
+        """Keep an object alive until the GPU has done the current work on a stream."""
+        self._held.append((self._driver.mark(stream, NO_TIMING), keeps))
+
+    def let_go(self) -> None:
+        """Release the objects that were kept for finished work, oldest first."""
+        if not self._held:
+            return
+        with self._driver.relaxed(), suppress(IndexError):  # another thread may be faster
+            while True:
+                event, keeps = self._held.popleft()
+                if not self._driver.is_done(event):
+                    return self._held.appendleft((event, keeps))
+                self._driver.destroy(event)
+
+    def trim(self, turn: int | None = None) -> None:
+        """Free the idle pieces, or only those idle since a turn."""
+        for pieces in (*self._idle.values(), *self._used_elsewhere.values()):
+            with suppress(IndexError):
+                while turn is None or pieces[0].turn <= turn:
+                    self._driver.free(pieces.popleft().pointer)
+
+    def count_idle_bytes(self) -> int:
+        """Return the bytes of all idle pieces."""
+        return sum(size * len(pieces) for (_, size), pieces in tuple(self._idle.items()))
+
+    def _settle(self, stream: int) -> None:
+        """Make a stream wait for others that used its pieces, and take these back."""
+        pieces = self._used_elsewhere[stream]
+        found = [pieces.popleft() for _ in range(len(pieces))]
+        is_settled = False
+        try:
+            self._driver.wait_for_all(stream)
+            is_settled = True
+        except DeviceError:  # perhaps work becomes a graph; later, then
+            pass
+        for piece in found:
+            self.give(piece, not is_settled)
+
+    def _find_larger(self, size: int, stream: int) -> Piece | None:
+        """Return the smallest idle piece of up to twice the size; None if there is none."""
+        fitting = [
+            key for key in tuple(self._idle) if key[0] == stream and size <= key[1] < 2 * size
+        ]
+        for key in sorted(fitting):
+            with suppress(IndexError):
+                return self._idle[key].pop()
+        return None
+
+    def _allocate(self, size: int, stream: int) -> Piece:
+        if self.count_idle_bytes() + size > self._most:
+            self.trim()
+        try:
+            pointer = self._driver.allocate(size)
+        except DeviceError:  # perhaps idle pieces take all memory
+            self.trim()
+            pointer = self._driver.allocate(size)
+        return Piece(pointer, size, stream)
+
+
+@functools.lru_cache
+def round_up(size: int) -> int:
+    """Round up to a size of pieces."""
+    if size <= MIN_BYTES:
+        return MIN_BYTES
+    step = (1 << ((size - 1).bit_length() - 1)) // CLASSES
+    return -(-size // step) * step

@@ -1,0 +1,158 @@
+"""Moves host rows to a GPU and results back, in overlapping chunks.
+
+takes: a bound plan, rows, arrays for results; gives: these, filled.
+
+Rows are copied in chunks through pinned memory. Two chunks are in progress, each on a stream of its
+own, so that one is copied while the other is computed:
+
+    frame 0   | copy in | kernels | copy out |  copy in | ...
+    frame 1             | copy in | kernels  | copy out | ...
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ...errors import DeviceError
+from ...forest import Array
+from .driver import Driver
+from .executor import BoundPlan
+from .memory import round_up
+
+CHUNK_BYTES, CHUNK_ROWS = 1 << 22, 2048
+"""Bytes of rows in a chunk, and its least number of rows."""
+
+
+class Frame:
+    """Buffers for a chunk on the host and on the GPU, with a stream.
+
+    Rows and results are adjacent, at equal offsets in both.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        """Start without buffers."""
+        self._driver, self._stream = driver, driver.create_stream()
+        self._size, self._host, self._there = 0, 0, 0
+        self._about: Any = None
+        self._rows: Any = None
+        self._results: list[Array] = []
+        self._parts: list[int] = []  # the memory of all results, of the rows, and of each result
+        self._span = 0, 0  # of the results: where they begin, and their bytes
+
+    def start(self, bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
+        """Start the work for rows; `finish` returns the results."""
+        about = rows.shape, rows.dtype, [(x.shape, x.dtype) for x in results]
+        if about != self._about:
+            self._lay_out(rows, results)
+            self._about = about
+        driver, stream = self._driver, self._stream
+        self._rows[...] = rows
+        all_results, rows_there, *results_there = self._parts
+        driver.copy_in(rows_there, self._host, rows.nbytes, stream)
+        bound.run(rows_there, results_there, len(rows), stream)
+        begin, size = self._span
+        driver.copy_out(self._host + begin, all_results, size, stream)
+
+    def finish(self, results: Sequence[Array]) -> None:
+        """Wait for the work, and copy out its results."""
+        self._driver.synchronize(self._stream)
+        for result, found in zip(results, self._results, strict=True):
+            result[...] = found
+
+    def settle(self) -> None:
+        """Wait for work that failed half-way, which may still use the buffers."""
+        with suppress(DeviceError):
+            self._driver.synchronize(self._stream)
+
+    def _lay_out(self, rows: Array, results: Sequence[Array]) -> None:
+        """Compute offsets for arrays of these sizes, and grow the buffers if needed."""
+        driver, arrays, places, size = self._driver, (rows, *results), list[int](), 0
+        for array in arrays:
+            places.append(size)
+            size += -(-array.nbytes // driver.alignment) * driver.alignment
+        self._about = None
+        while self._parts:
+            driver.free_part(self._parts.pop())
+        if size > self._size:
+            self._enlarge(round_up(size))
+        pairs = list(zip(places, arrays, strict=True))
+        self._rows, *self._results = (_view(self._host + place, x) for place, x in pairs)
+        self._span = places[1], size - places[1]
+        for begin, length in (self._span, *((place, x.nbytes) for place, x in pairs)):
+            self._parts.append(driver.part(self._there, begin, length))
+
+    def _enlarge(self, size: int) -> None:
+        driver, self._size = self._driver, 0
+        there, self._there, host, self._host = self._there, 0, self._host, 0
+        if there:
+            driver.free(there)
+        if host:
+            driver.free_host(host)
+        self._there = driver.allocate(size)
+        self._host = driver.allocate_host(size)
+        self._size = size
+
+
+def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
+    """Compute results on the GPU for host rows, synchronously.
+
+    Args:
+        bound: the bound plan.
+        rows: (R, F).
+        results: arrays of R rows, which are written to.
+
+    Raises:
+        DeviceError: the driver refuses a call.
+    """
+    driver, n_rows = bound.driver, len(rows)
+    if not n_rows:
+        return
+    before = driver.enter()
+    try:
+        _run_chunks(bound, rows, results)
+    finally:
+        driver.leave(before)
+
+
+def _run_chunks(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
+    frames, n_rows = bound.driver.frames, len(rows)
+    size = max(CHUNK_ROWS, CHUNK_BYTES // max(1, rows.nbytes // n_rows))
+    under_way = deque[tuple[Frame, Sequence[Array]]]()
+    try:
+        for begin in range(0, n_rows, size):
+            part = slice(begin, begin + size)
+            if len(under_way) > 1:
+                _finish_first(under_way, frames)
+            try:
+                frame = frames.pop()
+            except IndexError:
+                frame = Frame(bound.driver)
+            whole = n_rows <= size
+            of_chunk = results if whole else [array[part] for array in results]
+            under_way.append((frame, of_chunk))
+            frame.start(bound, rows if whole else rows[part], of_chunk)
+        while under_way:
+            _finish_first(under_way, frames)
+    finally:
+        for frame, _ in under_way:
+            frame.settle()
+            frames.append(frame)
+
+
+def _finish_first(under_way: deque[tuple[Frame, Sequence[Array]]], frames: deque[Any]) -> None:
+    frame, results = under_way[0]
+    frame.finish(results)
+    under_way.popleft()
+    frames.append(frame)
+
+
+def _view(address: int, like: Array) -> Array:
+    """Return an array in memory of the host."""
+    memory: Any = (ctypes.c_char * like.nbytes).from_address(address)
+    return np.ndarray(like.shape, like.dtype, memory)

@@ -1,0 +1,108 @@
+"""The pool of helper threads for parallel loops, one per process.
+
+takes: a number of threads, libraries; gives: helpers, for one call at a time.
+
+TVM keeps a pool for each thread that calls. Such a pool outlives its thread, and a forked process
+waits for its workers for ever, for a fork does not copy them. Here, a library that the pool serves
+hands its parallel loops to the code in `pool.ll`: the calling thread and the helpers take tasks
+until none is left. No thread waits for a helper that has not begun, so a late helper costs nothing,
+and the next call starts a missing one, as after a fork.
+
+The helpers are taken and given back by the same code, around the call of the compiled function. So
+no signal handler, destructor or exception of Python comes in between: none can leave the helpers
+taken, or ask for them on the thread that has them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ...system.process.locks import make_lock
+
+SET_LAUNCHER = "set_launcher"
+"""Name of a library's function that sets the address of the parallel launcher."""
+
+
+class _Native:
+    """The functions of `pool.ll` and `few_rows.ll`.
+
+    Attributes:
+        launcher: the address of what runs parallel loops.
+        run: calls a function with helpers.
+        reset: forgets the helpers, and a job that was going on when the process was forked.
+        few_rows: the address of the code of calls of few rows.
+    """
+
+    def __init__(self, library: Any) -> None:
+        # Helpers and functions of Python may run this code as long as the process lives.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
+        address = library["address"]
+        self.launcher: int = address(0)
+        self.run = library["run"]
+        self.reset = ctypes.CFUNCTYPE(None)(address(1))
+        self.few_rows: int = address(2)
+
+
+class Pool:
+    """All helper threads of a process; each starts when a call first needs it."""
+
+    def __init__(self) -> None:
+        self._native: _Native | None = None
+        self._loading = make_lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Reset the pool in a forked process, which has no helper threads."""
+        if self._native is not None:
+            self._native.reset()
+
+    def serve(self, library: Any, find_code: Callable[[], Any]) -> None:
+        """Register this pool as the launcher of a library's parallel loops.
+
+        Args:
+            library: with parallel loops.
+            find_code: see `load`.
+        """
+        library[SET_LAUNCHER](self.load(find_code))
+
+    def load(self, find_code: Callable[[], Any]) -> int:
+        """Return the address of the launcher, which replaces TVMBackendParallelLaunch.
+
+        Args:
+            find_code: returns a library with the code of `pool.ll`, which it gives to the process.
+                It is called unless another library has done so.
+        """
+        return self._load(find_code).launcher
+
+    def load_few_rows(self, find_code: Callable[[], Any]) -> int:
+        """Return the address of the code for few rows, see `load`."""
+        return self._load(find_code).few_rows
+
+    def _load(self, find_code: Callable[[], Any]) -> _Native:
+        if self._native is None:
+            with self._loading:
+                self._native = self._native or _Native(find_code())
+        return self._native
+
+    def run(self, function: Any, arguments: tuple[Any, ...], helpers: int, waits: bool) -> bool:
+        """Call a function with helpers for its parallel loops.
+
+        Args:
+            function: to be called, of a library that the pool serves.
+            arguments: what it takes.
+            helpers: number of helpers; fewer help if the system gives no more threads.
+            waits: whether to wait while another thread has the helpers.
+
+        Returns:
+            Whether the function was called; if not, another thread has the helpers.
+        """
+        assert self._native is not None, "no library is served yet"
+        return bool(self._native.run(function, helpers, waits, *arguments))
+
+
+POOL = Pool()
+"""The pool of this process."""

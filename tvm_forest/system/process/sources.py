@@ -1,0 +1,62 @@
+"""Detects whether the package's files are still those whose code this process runs.
+
+takes: nothing; gives: the files, and why nobody can tell which code runs.
+
+Where an upgrade changes the files of the package while a process runs, nobody can tell which code
+the process runs. So this file, which is imported with the package, notes how they are then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+"""The folder of this package."""
+
+SUFFIXES = (".py", ".pyc", ".so", ".pyd", ".ll", ".c", ".h", ".cuh", ".json")
+"""Suffixes of files that affect results. Byte code counts where it stands for sources,
+and not where Python caches it."""
+
+About = tuple[int, int, int]
+"""Number, size and time of a file; an upgrade changes at least one of them."""
+
+
+def list_files() -> dict[str, About]:
+    """Return the current files of the package, by their relative paths.
+
+    Without files of its own, as in an archive or in a frozen program, there are none.
+    """
+    try:
+        return dict(_walk(PACKAGE, ""))
+    except OSError:
+        return {}
+
+
+def _walk(folder: str, prefix: str) -> Iterator[tuple[str, About]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIXES):
+                about = entry.stat()
+                yield prefix + entry.name, (about.st_ino, about.st_size, about.st_mtime_ns)
+            elif entry.name != "__pycache__" and entry.is_dir():
+                yield from _walk(entry.path, f"{prefix}{entry.name}/")
+
+
+FILES = list_files()
+"""The package's files when it was imported."""
+
+
+def find_change() -> tuple[str, str] | None:
+    """Return why the code that runs is unknown, and a remedy; None if it is known."""
+    if "__init__.py" not in FILES and "__init__.pyc" not in FILES:
+        return (
+            "the package has no files of its own, as in an archive or a frozen program",
+            "load what Predictor.save wrote, which compiles nothing, or install the package",
+        )
+    if list_files() != FILES:
+        return (
+            "the files of the package have changed since this process imported it",
+            "start the process again",
+        )
+    return None
