@@ -160,6 +160,28 @@ def test_nothing_appears_of_what_is_broken_off(
     assert not [name for name in s3.asked if name.startswith("POST b/out.csv")][2:]
 
 
+def test_a_process_whose_upload_is_broken_off_ends(named: Any, s3: Store, tmp_path: Path) -> None:
+    code = (
+        "import sys, tvm_forest\n"
+        "from tvm_forest.streams.places import addresses\n"
+        "def stop(_, stream, size):\n"
+        "    stream.write(b'the first piece')\n"
+        "    raise ValueError('stopped')\n"
+        "addresses.shutil.copyfileobj = stop\n"
+        "p = tvm_forest.load_predictor(sys.argv[1])\n"
+        "try: tvm_forest.predict_file(p, sys.argv[2], sys.argv[3])\n"
+        "except tvm_forest.errors.ForestError as e: print(e)\n"
+    )
+    named.save(tmp_path / "m.tvmf")
+    (tmp_path / "rows.csv").write_bytes(to_bytes("csv", to_table()))
+    s3.objects["b/out.csv"] = b"as it was"
+    paths = [tmp_path / "m.tvmf", tmp_path / "rows.csv", s3.address("b/out.csv")]
+    command = [sys.executable, "-c", code, *map(str, paths)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "(ValueError: stopped); nothing is left of it" in ended.stdout
+    assert s3.objects["b/out.csv"] == b"as it was"
+
+
 def test_a_full_disk_of_this_machine_is_told_of_what_would_be_sent(
     named: Any, memory: Any, tmp_path: Path
 ) -> None:

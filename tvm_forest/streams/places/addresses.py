@@ -9,6 +9,7 @@ goes there, so that nothing appears of a call that fails.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -30,7 +31,6 @@ from ..batches import import_arrow
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")  # of one letter it is a disk of Windows
 _PASSWORD, _OPTIONS = re.compile(r"://[^/@\s]*:[^/@\s]*@"), re.compile(r"(://[^\s?]*)\?\S*")
 _PIECE_BYTES = 1 << 22  # that are sent at once
-_UNFINISHED: list[Any] = []  # what would make a file of what was sent, if it were closed
 
 
 def hide_secrets(text: str) -> str:
@@ -125,11 +125,13 @@ class Address:
                 self.store.handler.fs.put_file(str(file), self.path)
                 return
             stream = self.store.open_output_stream(self.path, compression=None)
-            _UNFINISHED.append(stream)
+            # pyarrow completes the file when the stream is freed, be it at the end of Python,
+            # where it may wait for ever. So a stream that is broken off is never freed.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
             with file.open("rb") as read:
                 shutil.copyfileobj(read, stream, _PIECE_BYTES)
             stream.close()
-            _UNFINISHED.remove(stream)
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(stream))
         except Exception as error:  # of any library
             raise OSError(f"{type(error).__name__}: {error}") from error
 
