@@ -189,7 +189,7 @@ def run(folder: Path, name: str, cache: Path, seconds: float) -> None:
     saved, peer = folder / "model.tvmf", folder / "peer.py"
     tvm_forest.build(model.path).save(saved)
     peer.write_text(PEER)
-    ours = ["-m", "tvm_forest.cli", "serve", f"m={saved}", "--port", "0", "--n-jobs", "1"]
+    ours = ["-m", "tvm_forest", "serve", f"m={saved}", "--port", "0", "--n-jobs", "1"]
     with (
         serve(*ours) as (ours_port, _),
         serve(str(peer), str(model.path)) as (peer_port, _),
@@ -239,7 +239,7 @@ def run_protocols(folder: Path, name: str, cache: Path, seconds: float) -> None:
     rows = np.load(model.rows_path).astype(np.float32)
     predictor = tvm_forest.build(model.path)
     predictor.save(folder / "model.tvmf")
-    ours = ["-m", "tvm_forest.cli", "serve", f"m={folder / 'model.tvmf'}", "--port", "0"]
+    ours = ["-m", "tvm_forest", "serve", f"m={folder / 'model.tvmf'}", "--port", "0"]
     forms = {"HTTP, JSON": write_request, "HTTP, bytes": write_bytes, "gRPC": write_message}
     with (
         serve(*ours, "--grpc-port", "0", "--n-jobs", "1") as ports,

@@ -216,7 +216,7 @@ def kill_half_way(folder: Path, after_s: float) -> None:
     (folder / "killed").mkdir()
     target = folder / "killed" / "out.parquet"
     model, rows = folder / "model.tvmf", folder / "rows.parquet"
-    command = [sys.executable, "-m", "tvm_forest.cli", "predict", str(model), str(rows)]
+    command = [sys.executable, "-m", "tvm_forest", "predict", str(model), str(rows)]
     process = subprocess.Popen([*command, "-o", str(target), "--keep", "id"])
     drafts: list[Path] = []
     while not drafts or not drafts[0].stat().st_size:  # until something is written
