@@ -196,6 +196,9 @@ class _Places(NamedTuple):
         levels: number of slots of a flat tree.
         bits: bits of a leaf number.
         table: entries in each tree's table if leaves are looked up by bytes, else 0.
+        size: int64 (T,), number of tests of each tree, 0 if it is listed.
+        first: int64 (T,), first test of each tree.
+        tests: number of tests of all trees.
         leaf_at: int64 (T,), first leaf entry of each tree.
         leaves: number of leaf entries of all trees.
     """
@@ -207,6 +210,9 @@ class _Places(NamedTuple):
     levels: int
     bits: int
     table: int
+    size: Array
+    first: Array
+    tests: int
     leaf_at: Array
     leaves: int
 
@@ -227,24 +233,11 @@ class _Places(NamedTuple):
         table = next((x for x in sizes if x >= 1 << bits), 0)
         leaves = np.where(listed, ends, 1 << np.minimum(depth, MAX_LEAF_BITS))
         leaves = np.full(forest.n_trees, table) if table else leaves
-        at = np.cumsum(leaves) - leaves
-        return cls(listed, flat, depth, depths, levels, bits, table, at, int(leaves.sum()))
-
-    @property
-    def size(self) -> Array:
-        """Int64 (T,), number of tests of each tree, 0 if it is listed."""
-        complete = (1 << np.minimum(self.depth, MAX_LEAF_BITS)) - 1
-        return np.select([self.listed, self.flat], [0, self.levels], complete)
-
-    @property
-    def tests(self) -> int:
-        """Number of tests of all trees."""
-        return int(self.size.sum())
-
-    @property
-    def first(self) -> Array:
-        """Int64 (T,), first test of each tree."""
-        return np.cumsum(self.size) - self.size
+        complete = (1 << np.minimum(depth, MAX_LEAF_BITS)) - 1
+        size = np.select([listed, flat], [0, levels], complete)
+        tests = size, np.cumsum(size) - size, int(size.sum())
+        stored = np.cumsum(leaves) - leaves, int(leaves.sum())
+        return cls(listed, flat, depth, depths, levels, bits, table, *tests, *stored)
 
     def fill(self, forest: Forest, number: Array) -> tuple[Array, Array]:
         """Return the node of every test, and the leaf of every table entry, -1 for none.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,12 +92,11 @@ def from_object(model: Any) -> Forest | None:
             "ignored_columns": ("qid",) if name == "XGBRanker" else (),
             "needs_end": True,
         }
-        whole = replace(_build(header, header.n_trees, labels, in_place=True), **about)
+        whole = _build(header, header.n_trees, labels, in_place=True, **about)
         best = _count_best(model, booster, header)
         if best == header.n_trees:
             return whole
-        forest = _build(header, best, labels, in_place=True)
-        return replace(forest, **about, with_all_rounds=whole)
+        return _build(header, best, labels, in_place=True, **about, with_all_rounds=whole)
 
 
 def _find_format(data: bytes) -> Format | None:
@@ -167,8 +165,13 @@ def _classifier_labels(model: Any, header: Header) -> Labels:
     return "argmax_probability", np.arange(header.n_outputs, dtype=np.int64)
 
 
-def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False) -> Forest:
-    """Put header and trees together; estimators predict `in_place`, which DART rounds otherwise."""
+def _build(
+    header: Header, n_trees: int, labels: Labels, in_place: bool = False, **about: Any
+) -> Forest:
+    """Put header and trees together; estimators predict `in_place`, which DART rounds otherwise.
+
+    Other fields of the Forest are in `about`.
+    """
     link, space = find_link(header)
     base_score = base_margin(header, space)
     trees = header.trees.take_first(n_trees)
@@ -214,6 +217,7 @@ def _build(header: Header, n_trees: int, labels: Labels, in_place: bool = False)
         tree_round=np.searchsorted(ends, np.arange(n_trees), side="right").astype(np.int32),
         source=f"xgboost {header.objective}",
         **header.columns,
+        **about,
     )
 
 
