@@ -89,7 +89,8 @@ def lower_for_batches(request: BuildRequest) -> BatchFunction:
 def leave_out_memberships(request: BuildRequest) -> BuildRequest:
     """Remove schedules whose rows need membership columns, which only Python code can append.
 
-    Batches of a removed schedule go to the one for smaller batches, or else for larger ones.
+    Batches of a removed schedule go to that for the next smaller batches, or if there is none, for
+    the next larger ones.
 
     Raises:
         UnsupportedModel: no schedule is left.
