@@ -49,6 +49,9 @@ def predict(
 ) -> relax.Call:
     """Return a call of the operator, to be emitted into a Relax function.
 
+    Emitting it raises InputError or UnsupportedModel if the rows have another shape or dtype, an
+    output is unknown, or the model does not have it.
+
     Args:
         rows: tensor (n, F) of the model's `row_dtype`; NaN is a missing value.
         model: a model that `tvm_forest.load` accepts, or the constant of it by `to_constant`.
@@ -64,8 +67,7 @@ def predict(
         Call: a tensor, or a tuple of them if `outputs` is a sequence of several.
 
     Raises:
-        ModelFormatError, UnsupportedModel: see `tvm_forest.load`; the rest is checked when TVM
-            infers the type of the call.
+        ModelFormatError, UnsupportedModel: see `tvm_forest.load`.
         InputError: the records have no entry for this model and machine, or schedules are given
             too.
         ScheduleError: an object or a key in `schedule` is invalid.

@@ -5,9 +5,9 @@ takes: eight rows of words; gives: statements that write eight rows of words.
     bit i of byte b of row k   ->   bit k of byte b of row i
 
 Applied twice, it is the identity. Three rounds of exchanges between pairs of rows transpose all
-bytes at once. Bits are in the order of `planes.bit_of_row`, so word k of row i of the numbers holds
-those of the samples from 64 k + 8 i on. Three more rounds, which exchange words between pairs of
-rows, put the numbers in the order of the samples, the rows that the model predicts.
+bytes at once. Bits are in the order of `planes.bit_of_row`, so word k of row i then holds the eight
+numbers from number 64 k + 8 i on. Three more rounds, which exchange words between pairs of rows,
+put the numbers in ascending order.
 """
 
 from __future__ import annotations
