@@ -99,10 +99,10 @@ class LinkedLibrary:
         unmap.atexit = False  # threads that the end of the program does not wait for may run it
 
     def __getitem__(self, name: str) -> LinkedFunction:
-        """Return a function.
+        """Return a function by its name.
 
         Raises:
-            AttributeError: there is none of that name.
+            AttributeError: the library has no such function.
         """
         return LinkedFunction(self, _CODE((f"{PACKED}{name}", self._loaded)))
 
@@ -135,7 +135,7 @@ class LinkedFunction:
         return self._object
 
     def __chandle__(self) -> int:
-        """Return the address of its tvm_ffi object, which is kept alive with it."""
+        """Return the address of the function's tvm_ffi object, which lives as long as this one."""
         if not self._handle:
             handle, library = ctypes.c_void_p(), load_ffi()
             failed = library.TVMFFIFunctionCreate(None, self._code, None, ctypes.byref(handle))

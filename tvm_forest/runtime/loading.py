@@ -57,7 +57,7 @@ class MachineCode(NamedTuple):
 
 @functools.cache
 def known_instructions() -> frozenset[str]:
-    """Return the CPU features that Linux reports, by LLVM's names."""
+    """Return the CPU features that the system reports, by LLVM's names."""
     names = (LLVM_NAMES.get(flag, flag.replace("_", "")) for flag in cpu_abilities())
     return frozenset(name for text in names for name in text.split())
 

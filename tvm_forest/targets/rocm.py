@@ -64,10 +64,10 @@ UNWANTED = tuple(text.encode() for text in (names.NO_ROCM, names.NO_AMD_GPU))
 """Warnings that TVM prints where there is no GPU, several for each kernel."""
 
 _hearing = make_lock()
-"""Held while the standard error stream is redirected."""
+"""Lock held while the standard error stream is redirected."""
 
 _compiling = make_lock()
-"""Held while TVM's global callbacks are replaced by ours."""
+"""Lock held while TVM's global callbacks are replaced by ours."""
 
 
 class CompiledKernels(NamedTuple):

@@ -322,7 +322,7 @@ class ContributionWalk:
         return self._spread(g)
 
     def _multiple(self, factor: Any, point: Any) -> Any:
-        """Return the multiple m of a node, from the table of factors."""
+        """Return the factor m of a node, from the table of factors."""
         place = _wide(factor) * (2 * self.n_points) + self.n_points + point
         return self._spread(self.model["factors"][place])
 

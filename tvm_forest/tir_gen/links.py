@@ -20,7 +20,7 @@ from . import ops
 from .coarse_links import COARSE, spans_of_targets
 
 SIGMOID_CLIP = 88.7
-"""Bound that XGBoost puts on the margin, so that `exp(-margin)` stays finite in float32."""
+"""Upper bound that XGBoost puts on `-margin`, so that `exp(-margin)` is finite in float32."""
 
 
 def emit_epilogue(

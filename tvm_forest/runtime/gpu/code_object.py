@@ -41,9 +41,9 @@ class CodeObject(NamedTuple):
     """The contents of a code object.
 
     Attributes:
-        gpu: the processor, such as "gfx942".
+        gpu: the GPU's architecture, such as "gfx942".
         kernels: resources of each kernel, by name.
-        metadata: the whole document.
+        metadata: the whole MessagePack document.
     """
 
     gpu: str

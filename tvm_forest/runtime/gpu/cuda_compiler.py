@@ -125,7 +125,7 @@ def _compilers(architecture: str) -> Iterator[Compiler]:
 
 
 def has_compiler() -> bool:
-    """Return whether a compiler is installed."""
+    """Return whether NVRTC or nvcc is installed."""
     return find_nvcc() is not None or next(iter(find_nvrtcs()), None) is not None
 
 

@@ -162,7 +162,7 @@ class BoundPlan:
             is_captured = stream != 0 and driver.is_capturing(stream)
             pointer, kept = None, None
             for shape, dtype in results:
-                if is_captured:  # the graph may run as long as somebody has what it writes
+                if is_captured:  # the graph may run as long as its results exist
                     pointer = self.take_for_graph(dtype.itemsize * prod(shape))
                     kept = keeps, self
                 arrays.append(DeviceArray(driver, shape, dtype, stream, kept, pointer))

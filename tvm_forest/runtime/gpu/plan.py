@@ -96,7 +96,7 @@ class Plan:
 
 
 def _walk(steps: tuple[HostStep, ...]) -> Iterator[HostStep]:
-    """Yield all steps, also those of loops."""
+    """Yield all steps, including those inside loops."""
     for step in steps:
         yield step
         if isinstance(step, HostLoop):
