@@ -374,7 +374,7 @@ def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tuple[tirx.Pri
 
 
 def schedule_function(mod: tvm.IRModule, sch: Schedule) -> tvm.IRModule:
-    """Return a module with one function, scheduled by replaying a schedule on TVM's.
+    """Return a module with one function, whose loops a schedule has changed by TVM's primitives.
 
     Raises:
         BuildError: TVM refuses a step.

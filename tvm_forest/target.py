@@ -62,7 +62,7 @@ CPUS = {
     "graniterapids-d icelake-client icelake-server novalake rocketlake sapphirerapids tigerlake "
     "znver4 znver5",
 }
-"""LLVM's names of CPUs, by the features that they have, of those on which schedules depend."""
+"""LLVM's names of CPUs, by their features, as far as schedules depend on the features."""
 
 
 X86_MACHINES = ("x86_64", "amd64", "i386", "i686")

@@ -82,12 +82,15 @@ class NestFacts:
         return (self.of(loop).gpu or "").split(".")[0]
 
     def on_levels(self, statement: tirx.Stmt, level: str = "") -> list[tirx.For]:
-        """Return the loops inside that are mapped to a level, or to any, outermost first."""
+        """Return the loops in a statement that are mapped to a level, outermost first.
+
+        The level is "grid" or "block"; "" stands for both.
+        """
         levels = (level,) if level else ("grid", "block")
         return find_all(statement, tirx.For, lambda x: self.level(x) in levels, "pre")
 
     def has_level(self, statement: tirx.Stmt, level: str = "") -> bool:
-        """Return whether a loop inside is mapped to a level of the GPU, or to any."""
+        """Return whether a statement contains a loop that is mapped to a level, see `on_levels`."""
         return bool(self.on_levels(statement, level))
 
     # -- sums -------------------------------------------------------------------------------------
@@ -136,7 +139,7 @@ class NestFacts:
     def span(
         self, kind: Kind, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the first row or class of a loop, their number here, and the largest number.
+        """Return the first row or class of a loop, how many it has here, and at most anywhere.
 
         With loops on a GPU, the number here is the largest number too, a constant: dividing by it
         is cheap.

@@ -55,7 +55,7 @@ class TightenGuards(NestPass):
 
 
 def _guard_together(body: tirx.Stmt) -> tirx.Stmt:
-    """Return statements under one guard if all have guards: with the conditions that all share."""
+    """Move the conditions that all statements of a sequence have into one guard around it."""
     parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
     if len(parts) < 2 or not all(map(_is_guarded, parts)):
         return body

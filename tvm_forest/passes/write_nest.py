@@ -77,7 +77,7 @@ class _Writer:
         return ir.join_statements([self._loop(child, around) for child in parent.children])
 
     def _loop(self, loop: Loop, around: dict[str, Any], outer: Any = None) -> tirx.Stmt:
-        """Return a loop with all inside; if it has a `case`, for that value of `outer` only."""
+        """Return a loop and all loops inside; one with a `case` runs for that value of `outer`."""
         var = tirx.Var(ir.name_of_var(loop.name.split("@")[0]), "int64")
         step = amount(loop.step, self.n)
         inside = {**around, loop.name: var * step + loop.start}

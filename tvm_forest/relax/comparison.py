@@ -19,7 +19,7 @@ INFINITY = {"int32": 0x7F800000, "int64": 0x7FF0000000000000}
 
 
 def order_of(x: Any) -> Any:
-    """Return an integer expression with the order of a float; both zeros give 0."""
+    """Return an integer expression that is ordered as the floats are; both zeros give 0."""
     bits, magnitude, _ = _take_apart(x)
     return tirx.Select(bits < 0, 0 - magnitude, bits)
 
@@ -45,7 +45,7 @@ def order_with_nan_last(x: Any) -> Any:
 
 
 def _take_apart(x: Any) -> tuple[Any, Any, str]:
-    """Return the bits of a float as an integer, these without the sign, and the integer's dtype."""
+    """Return the bits of a float as an integer, the same without the sign, and its dtype."""
     kind = x.dtype if hasattr(x, "dtype") else x.ty.dtype
     dtype = str(kind).replace("float", "int")
     bits = tirx.reinterpret(dtype, x)

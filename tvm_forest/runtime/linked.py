@@ -135,7 +135,7 @@ class LinkedFunction:
         return self._object
 
     def __chandle__(self) -> int:
-        """Return the address of the function's tvm_ffi object, which lives as long as this one."""
+        """Return the address of a tvm_ffi object of the function, made on first use and kept."""
         if not self._handle:
             handle, library = ctypes.c_void_p(), load_ffi()
             failed = library.TVMFFIFunctionCreate(None, self._code, None, ctypes.byref(handle))

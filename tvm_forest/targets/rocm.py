@@ -284,7 +284,7 @@ def own_functions() -> str:
 
 
 def call_own(call: Any) -> Any:
-    """Replace a call by that of one of `own_functions`, if there is one for it."""
+    """Replace a call of a math function, barrier or shuffle by a call of one of `own_functions`."""
     name, values = getattr(call.op, "name", ""), list(call.args)
     if name == SYNC:
         return tirx.call_extern("void", "tvmf_barrier")

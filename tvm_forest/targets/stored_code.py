@@ -114,7 +114,7 @@ def find_obstacle(made_for: dict[str, Any]) -> str | None:
 
 
 def find_missing(instructions: Iterable[str]) -> set[str]:
-    """Return the instruction sets, by LLVM's names, that this CPU lacks.
+    """Return those of some instruction sets, by LLVM's names, that this CPU lacks.
 
     Linux's list of CPU features is used first; LLVM is queried only for features not in it.
     """

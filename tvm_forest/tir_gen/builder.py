@@ -20,8 +20,8 @@ from . import ir
 from .ir import i64, join_statements
 
 SPREAD = "tvm_forest.spread"
-"""Annotation key of a loop whose iterations GPU threads may share, as those of loops directly in
-it."""
+"""Annotation key of a loop whose iterations the threads of a GPU block may share; nested loops with
+the key are shared together."""
 
 
 class Builder:

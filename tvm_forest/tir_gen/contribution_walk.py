@@ -286,7 +286,10 @@ class ContributionWalk:
         self._join(node, slot, s, self._bits(node, "side")[0], below)
 
     def _join(self, node: Any, slot: Any, s: Any, side: Any, below: Below) -> None:
-        """Emit the sums S of a node, and add to its feature; `below` returns the sum of a child."""
+        """Emit the sums S of a node, and the addition of its contribution to its feature's sum.
+
+        `below` returns the sum S of a child.
+        """
         code = self.code
         share = code.hold("share", self._spread(self.shares[slot]))
         factor, is_fixed = self._number(node, "factor"), self._is_fixed(node)

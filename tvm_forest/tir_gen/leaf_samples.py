@@ -43,7 +43,11 @@ each node (M,), and the training row of each rank (N,)."""
 
 
 def takes_numbers(name: str) -> bool:
-    """Return whether a tally takes a number for each row: its weight, or its observed value."""
+    """Return whether a tally takes a number for each row.
+
+    It is the number of the row's samples if samples of a leaf share a weight, and the observed
+    value for "crps".
+    """
     return name.endswith(SHARED) or name == "crps"
 
 
@@ -120,7 +124,10 @@ class _Tally:
                 yield code.hold("rank", model["ranks"][begin + sample].astype(WHOLE))
 
     def _node(self, tree: Any) -> Any:
-        """Return the number of the leaf that the row reaches in a tree; beyond the last, in it."""
+        """Return the number of the leaf that the row reaches in a tree.
+
+        Tree numbers past the last one stand for the last tree.
+        """
         tree = tirx.min(tree, self.n_trees - 1)
         return self.model["offsets"][tree] + self.leaves[self.row, tree].astype(WHOLE)
 
@@ -147,7 +154,7 @@ class _Tally:
             code.store(self.blocks, self.blocks[self.part, block] + one, [self.part, block])
 
     def _clear(self) -> None:
-        """Emit the reset of the counters: of those that were used, or of all if that is less."""
+        """Emit the reset of the counters to zero: only of the used ones, or of all if cheaper."""
         code, zero = self.code, tirx.const(0, PLACE)
         empty = _real(0.0) if self.shared else zero
         few = self.total * 2 < self.n_ranks

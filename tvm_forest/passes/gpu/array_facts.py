@@ -20,7 +20,7 @@ RANGES = "tvm_forest.ranges"
 counts as an element of every array."""
 
 STARTS = "tvm_forest.starts"
-"""Function attribute: the arrays with the first element of every tree, as lists, by name."""
+"""Function attribute: the arrays with the index of each tree's first node, as lists, by name."""
 
 
 def with_array_facts(

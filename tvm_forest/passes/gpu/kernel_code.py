@@ -78,11 +78,11 @@ def max_value(extent: Any, analyzer: Any = None) -> Any | None:
 def join_users(
     parts: list[tirx.Stmt], joins: Callable[[Any, list[tirx.Stmt]], bool]
 ) -> list[tirx.Stmt]:
-    """Merge the statements from a buffer's declaration to its last use into one, where `joins`.
+    """Merge the statements from a buffer's declaration to its last use into one statement.
 
     Args:
         parts: statements of a sequence.
-        joins: function of the buffer and these statements that decides.
+        joins: function of a buffer and these statements that returns whether to merge them.
     """
     joined, parts = list[tirx.Stmt](), list(parts)
     while parts:
@@ -144,7 +144,7 @@ def change_scope(statement: Any, old: str, new: str) -> Any:
 
 
 def map_kernels(statement: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
-    """Replace the outermost loops that are bound to blocks or threads by `change` of them."""
+    """Replace each outermost loop bound to blocks or threads by what `change` returns for it."""
 
     def change_kernel(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         return change(s) if isinstance(s, tirx.For) and axis_tag(s) else None

@@ -157,7 +157,7 @@ class KernelWriter:
         return ir.change_loop(s, extent=extent, body=body, annotations={})
 
     def _do_alone(self, s: tirx.Stmt, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Let one thread, or one team, run a statement, of all those that have the same work."""
+        """Restrict a statement to one thread, or one team, among those with the same work."""
         is_local = all(store.buffer.scope() == "local" for store in find_stores(s))
         if is_local and not kernel_code.loads_of(s):
             return s  # threads may always set their own registers

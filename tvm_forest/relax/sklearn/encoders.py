@@ -140,7 +140,10 @@ def _look_up(do: Arithmetic, categories: list[Array], places: Array, x: Any) -> 
 
 
 def _spread(do: Arithmetic, code: Any, widths: Any, first: int, dtype: Any) -> Any:
-    """One-hot encode each column for the numbers `first` to `first + width - 1`, by its width."""
+    """Return one-hot columns for numbers (n, F), in a dtype.
+
+    Column k of `code` becomes `widths[k]` columns, for the numbers `first`, `first + 1`, ...
+    """
     owner = np.repeat(np.arange(len(widths)), widths)
     number = np.concatenate([np.arange(first, first + width) for width in widths])
     hot = relax.op.equal(do.select(code, list(owner)), to_row(number, "int64"))

@@ -135,7 +135,7 @@ class MemoryPool:
         return sum(size * len(pieces) for (_, size), pieces in tuple(self._idle.items()))
 
     def _settle(self, stream: int) -> None:
-        """Make a stream wait for all work on the GPU, and reclaim its pieces set aside."""
+        """Make a stream wait for all work on the GPU, so that its pieces set aside become idle."""
         pieces = self._used_elsewhere[stream]
         found = [pieces.popleft() for _ in range(len(pieces))]
         is_settled = False

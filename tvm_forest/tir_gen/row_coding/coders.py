@@ -49,7 +49,7 @@ def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> R
 
 @dataclass(frozen=True)
 class RankCoder(RowCoder):
-    """Writes a code for every column of a row: row by row, or in groups column by column."""
+    """Codes every column of rows; codes are stored row by row, or by column for groups of rows."""
 
     @property
     def _pitch(self) -> int:

@@ -163,7 +163,7 @@ class _Steps:
         return tirx.shift_right(step, _word(NUMBER_AT)) & _word((1 << LEAF_BIT) - 1)
 
     def look_up(self, number: Any) -> Any:
-        """Return the value of a leaf, or its number in the source model, by a number of `find`."""
+        """Return the value of a leaf, or its number in the source model, from `find`'s result."""
         has_values = "leaf_value" in self.tree.buffers
         return self.tree.leaf_value(number) if has_values else self.tree.leaf_id(number)
 

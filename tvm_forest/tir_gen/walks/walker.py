@@ -52,10 +52,10 @@ class Walker:
 
     @classmethod
     def computed_rows(cls, extent: Any, count: int) -> Any | None:
-        """Return the number of rows that a leaf loop computes; None if it is its extent.
+        """Return the number of rows that the code of a leaf loop computes, for walkers with groups.
 
-        Walkers that take rows in groups may compute more rows than the loop has; the sums of a
-        group should then be adjacent in memory.
+        A walker that takes rows in groups may compute more rows than the loop has; the sums of a
+        group should then be adjacent in memory. Other walkers return None.
 
         Args:
             extent: number of rows of the loop.
