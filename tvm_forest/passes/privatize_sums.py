@@ -52,7 +52,7 @@ class PrivatizeSums(NestPass):
         facts, n = self.facts, func.params[0].shape[0]
 
         def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-            if not (facts.is_parallel(s) or facts.of(s).gathers_sums):  # not where sums are joined
+            if not (facts.is_parallel(s) or facts.of(s).gathers_sums):  # no region begins here
                 return None
             loops = ((loop, facts.of(loop)) for loop in ir.find_all(s, tirx.For))
             trees = [x for x, fact in loops if fact.kind == "tree" and fact.is_concurrent]

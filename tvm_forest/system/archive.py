@@ -196,8 +196,8 @@ def replace_file(path: Path, data: bytes, private: bool = False) -> None:
 def open_replacement(path: Path, private: bool = False) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces another when the block ends without an error.
 
-    The new file has the permissions of the old one; the target of a symbolic link is replaced, not
-    the link.
+    The new file has the permissions of the old one, unless it is private. The target of a symbolic
+    link is replaced, not the link.
     """
     place = _follow(path)
     with _open_draft(place, private) as draft:

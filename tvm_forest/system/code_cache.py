@@ -222,7 +222,7 @@ def digest_sources() -> str:
     """Return the SHA-256 of the package's source files, in hex; "" if the running code is unknown.
 
     Reading hundreds of files takes longer than reading a model. So a note in the cache keeps the
-    digest, and is used as long as numbers, sizes and times of all files stay the same.
+    digest, and is used as long as the inodes, sizes and times of all files stay the same.
     """
     if not _is_known():
         return ""

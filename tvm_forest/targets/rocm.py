@@ -194,7 +194,7 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tup
 
 
 def _make_caller(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
-    """Return a kernel that is never launched; its calls make TVM keep the kernels in a library."""
+    """Return a kernel that is never launched; it makes TVM compile the kernels that it calls."""
     symbols = [str(kernel.attrs["global_symbol"]) for kernel in kernels]
     calls = [tirx.Evaluate(tirx.call_extern("void", symbol)) for symbol in symbols]
     func = tirx.PrimFunc([], tirx.SeqStmt([*calls, tirx.Evaluate(0)])).with_attr(
