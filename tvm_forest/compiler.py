@@ -1,13 +1,13 @@
-"""The compiler, from top to bottom: read this file first.
+"""The compiler from top to bottom: read this file first.
 
-takes: BuildRequest; gives: callable functions (`compile_forest`), or the IRModules that they are
-made of (`lower`).
+takes: BuildRequest; gives: callable functions (`compile_forest`), or the IRModules before and after
+lowering (`lower`).
 
     BuildRequest --lay_out--> Layout + arrays            see `laying_out`
     Forest + Layout --emit--> canonical TIR              one loop nest, walks are operators
     TIR + Schedule --replay--> scheduled TIR             the nest of the schedule
     scheduled TIR --pipeline--> plain TIR                walks are loads and comparisons
-    plain TIR + Target --compile--> machine code         unless the cache has it, see `CodeKeeper`
+    plain TIR + Target --compile--> machine code         or from the cache, see `CodeKeeper`
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class Lowered:
     """The functions of a model before and after lowering.
 
     Attributes:
-        before: canonical functions, one walk operator each.
+        before: canonical functions, each with one walk operator.
         after: functions that are passed to TVM's code generator.
-        block_rows: for functions without a schedule, how many rows each processes together.
-        stages: the functions in between, in order: as scheduled, "schedule", and then after each
-            pass, by its name, such as "tvm_forest.LowerWalks"; only `lower` keeps them.
+        block_rows: for functions without a schedule, the number of rows that each takes together.
+        stages: the functions in between, in order, by stage: as scheduled, "schedule", and then
+            after each pass, such as "tvm_forest.LowerWalks"; only `lower` keeps them.
     """
 
     before: tvm.IRModule
@@ -83,12 +83,10 @@ def compile_forest(
 
     Args:
         request: what to compile.
-        laid_out: result of `lay_out` for it, if it is known already.
-        anew: compile the library here, so that its source texts can be shown, even if the cache has
-            the machine code.
-        about: a text that identifies the code as fully as the lowered functions do, such as the
-            kinds of functions; "" if none is known. Printing the functions takes as long as some
-            passes.
+        laid_out: result of `lay_out` for the request, if it is known already.
+        anew: compile even if the cache has the machine code, so that source texts can be shown.
+        about: a text that identifies the code as fully as the lowered functions do, such as their
+            kinds; "" to print the functions, which takes as long as some passes.
 
     Raises:
         ScheduleError: a schedule does not walk as its layout requires, or exceeds the limits of a
@@ -97,7 +95,7 @@ def compile_forest(
         InputError: the target is unknown.
     """
     target = request.target
-    keeper = None if anew else CodeKeeper.of(target)  # refuses targets before there is much to do
+    keeper = None if anew else CodeKeeper.of(target)  # refuses unknown targets before the work
     laid_out = laid_out or lay_out(request)
     lowered = lower_request(request, laid_out)
     key, library = keeper.find(about or to_text(lowered.after)) if keeper else ("", None)
@@ -124,7 +122,7 @@ def _compile_lowered(
         return compile_module(lowered, target)
     except ForestError:
         raise
-    except Exception as error:  # whatever TVM throws, users get one kind of error and the trace
+    except Exception as error:  # whatever TVM raises, users get one kind of error and the trace
         shown = "\n".join(map(str, dict.fromkeys(schedules.values())))
         raise BuildError(f"build: TVM cannot compile the schedule: {error}\n{shown}") from error
 
@@ -142,7 +140,7 @@ def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
     """
     schedules = arrange_by_batch(schedule, "lower")
     request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS)
-    if target.on_gpu:  # for a CPU, schedules for GPUs can be looked at as well
+    if target.on_gpu:  # with a CPU target, schedules for GPUs can be inspected too
         request.check_machine()
     stages, here = Stages(), tvm.transform.PassContext.current()
     with tvm.transform.PassContext(here.opt_level, config=here.config, instruments=[stages]):
@@ -162,7 +160,7 @@ def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
     lowered = _lower_each(laid_out, request.target)
     spills = any(SPILLED in x.attrs for x in lowered.after.functions.values())
     if spills and request.outputs == (SUMS,):
-        # what leaves say is compiled when it is asked for, and its limits are looked at now
+        # outputs of leaves are compiled on first use, but their limits are checked now
         _lower_each(lay_out(request.with_outputs(*OF_LEAVES)), request.target)
     return lowered
 
@@ -171,12 +169,13 @@ def take_schedule(given: Any, forest: Forest) -> Any:
     """Convert an `s_tir.Schedule` to a Schedule; return anything else unchanged.
 
     Args:
-        given: the schedule of a function of `lower(model).before`, or a module with one.
+        given: the `s_tir.Schedule` of a function of `lower(model).before`, or a module with such
+            functions.
         forest: the model.
 
     Raises:
-        ScheduleError: its annotations are wrong, it has more than a nest of loops, or it does not
-            compute the model.
+        ScheduleError: an annotation is invalid, the loops do not form one nest, or the function is
+            not one of this model.
     """
     module = given.mod if isinstance(given, s_tir.Schedule) else given
     if not isinstance(module, tvm.IRModule):
@@ -201,11 +200,11 @@ def take_schedule(given: Any, forest: Forest) -> Any:
 def compile(
     module: Any, target: str | dict[str, Any] | Target = "llvm", *, exact: bool = True
 ) -> Library:
-    """Compile scheduled functions, using the attributes that they carry.
+    """Compile scheduled functions, with the help of their attributes about the model.
 
-    The functions are those of `lower(model).before`, scheduled by `tvm.s_tir.Schedule` and our
-    annotations. They may come from TVMScript or from JSON, in a process that knows neither the
-    model nor a Schedule:
+    The functions are those of `lower(model).before`, scheduled by `tvm.s_tir.Schedule` and
+    annotations. They may come from TVMScript or from JSON, in a process that has neither the model
+    nor a Schedule:
 
         start = tvm_forest.new_schedule(model).represent_as("packed")
         sch = s_tir.Schedule(tvm_forest.lower(model, start).before["predict"])
@@ -217,17 +216,17 @@ def compile(
         library = tvm_forest.compile(tvm.ir.load_json(text))
 
     Args:
-        module: an IRModule, all functions of which are scheduled so; or an `s_tir.Schedule`.
+        module: an IRModule whose functions are all scheduled so, or an `s_tir.Schedule`.
         target: see `build`.
         exact: see `build`.
 
     Returns:
-        the functions by name, and those that use threads as "<name>_parallel". Each takes the rows,
-        the addresses of the arrays of the model in an array of uint64, and arrays for results.
+        The functions by name; those with threads are "<name>_parallel". Each takes the rows, a
+        uint64 array with the addresses of the model's arrays, and arrays for results.
 
     Raises:
-        ScheduleError: a function has no attributes of a model, a loop or an annotation cannot be
-            read, or is refused as the directive of that name would be.
+        ScheduleError: a function has no attributes about a model, a loop or an annotation cannot be
+            read, or the directive for an annotation is refused.
         InputError, BuildError: see `build`.
     """
     module = module.mod if isinstance(module, s_tir.Schedule) else module
@@ -257,7 +256,7 @@ def compile(
 
 
 def _lower_each(laid_out: LaidOut, target: Target) -> Lowered:
-    """Lower functions one by one."""
+    """Lower the functions of a model that is laid out, one by one."""
     before, after = dict[str, tirx.PrimFunc](), dict[str, tirx.PrimFunc]()
     block_rows = dict[str, int]()
     for laid in laid_out.functions:
@@ -276,7 +275,7 @@ def _lower_contributions(
     """Lower the functions of contributions or interactions.
 
     Returns:
-        The functions, and their names with the number of rows that each takes together.
+        The functions by name, and the number of rows that each takes together, by name.
     """
     machine, name = cpu.tvm_target(target), laid.name
     abilities = cpu.abilities(machine)
@@ -293,7 +292,7 @@ def _lower_contributions(
 def _add_twin(
     emitted: tirx.PrimFunc, name: str, n_arrays: int, machine: tvm.target.Target
 ) -> dict[str, tirx.PrimFunc]:
-    """Return a function with a parallel loop, under its names, and its twin for one thread."""
+    """Return a function with a parallel loop, as "<name>_parallel", and its serial twin."""
     emitted = emitted.with_attr(MODEL, n_arrays).with_attr(SYMBOL, name)
     function = tirx.transform.BindTarget(machine)(tvm.IRModule({name: emitted}))[name]
     function = function.with_attr(TWIN, name)
@@ -314,20 +313,20 @@ def compile_tally(name: str, rank_dtype: str, target: Target) -> Library:
 def _lower_function(
     laid: LaidFunction, target: Target
 ) -> tuple[tirx.PrimFunc, dict[str, tirx.PrimFunc]]:
-    """Return a function before and after lowering, with its twin for threads."""
-    # 1. what is to be computed, for the model as the schedule rewrote it and laid it out
+    """Return a canonical function, and the lowered functions made from it, by name."""
+    # 1. what is computed: the model as the schedule rewrote it and laid it out
     function = _emit(laid)["main"]
     if target.on_gpu:
         function = with_array_facts(function, laid.packed.layout, laid.packed.arrays)
     unscheduled = tvm.IRModule({"main": with_seal(function)})
-    # 2. how it is to be computed
+    # 2. how it is computed: the loops of the schedule
     scheduled = schedule_function(unscheduled, laid.schedule)["main"]
-    # 3. what the machine has to do
+    # 3. what the machine does: loads, comparisons and additions
     return unscheduled["main"], lower_scheduled(scheduled, laid.name, target)
 
 
 def _emit(laid: LaidFunction) -> tvm.IRModule:
-    """Return the canonical function of a model that is laid out."""
+    """Return a module with the canonical function for one output of a model that is laid out."""
     steps = [step.to_dict() for step in laid.schedule.steps if step.do in OF_MODEL]
     return canonical.emit_canonical(laid.packed.forest, laid.packed.layout, laid.output, steps)
 
@@ -335,7 +334,7 @@ def _emit(laid: LaidFunction) -> tvm.IRModule:
 def lower_scheduled(
     scheduled: tirx.PrimFunc, name: str, target: Target
 ) -> dict[str, tirx.PrimFunc]:
-    """Lower a scheduled function; returns it, and its twin with threads, by name."""
+    """Lower a scheduled function; return it, and its variant with threads, by name."""
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)
     shared_bytes = target.shared_bytes if target.on_gpu else None
@@ -356,10 +355,11 @@ def lower_scheduled(
 
 
 def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tuple[tirx.PrimFunc, NestFacts]]:
-    """Return a function with parallel loops and its serial twin, for small batches and one thread.
+    """Return the variants of a function to lower, with their facts, by suffix of the name.
 
-    If threads only share out rows, or the schedule's reduction is needed to keep the order of
-    additions, the twin is the scheduled function itself, run on one thread.
+    A function with parallel loops also needs a serial one, for small batches and one thread. That
+    is lowered separately, unless threads only divide the rows, or only the schedule's reduction
+    keeps the order of additions: then `AddTwins` makes it from the parallel one.
     """
     parallel = [loop for loop in facts.nest.loops() if loop.parallel]
     if not parallel:
@@ -374,7 +374,11 @@ def _variants(func: tirx.PrimFunc, facts: NestFacts) -> dict[str, tuple[tirx.Pri
 
 
 def schedule_function(mod: tvm.IRModule, sch: Schedule) -> tvm.IRModule:
-    """Replay a schedule on TVM's schedule of one function."""
+    """Return a module with one function, whose loops a schedule has changed by TVM's primitives.
+
+    Raises:
+        BuildError: TVM refuses a step.
+    """
     tir = s_tir.Schedule(mod, error_render_level="fast")
     try:
         replay(tir, sch)

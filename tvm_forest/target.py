@@ -1,6 +1,6 @@
 """Describes the machine that code is compiled for.
 
-takes: a target string or dict; gives: Target, plain facts without TVM.
+takes: a name, a dict or a target of TVM; gives: Target, plain facts without TVM.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ KINDS = ("llvm", *GPUS)
 LATER = ("metal", "vulkan")
 
 _READ = {"cuda": ("arch",), "rocm": ("mcpu",), "opencl": ()}
-"""Attributes of TVM's targets that are read; of "llvm" all but `_UNREAD`."""
+"""Attributes of TVM's targets that are used, by kind; for "llvm", all except `_UNREAD` are."""
 
 _UNREAD = {"kind", "tag", "keys", "host", "libs"}
 
 STATIC_SHARED_BYTES = 48 * 1024
-"""Bytes of shared memory that a block may have on every GPU of NVIDIA and AMD."""
+"""Bytes of shared memory that a block may have on every GPU of NVIDIA and AMD, without asking for
+more at launch."""
 
 SHARED_BYTES = {
     **dict.fromkeys((80, 87), 163 * 1024),
     **dict.fromkeys((90, 100, 103), 227 * 1024),
     **dict.fromkeys((86, 88, 89, 110, 120, 121), 99 * 1024),
 }
-"""The same for NVIDIA GPUs, by architecture number, for kernels that request more.
-Kernels are compiled for these architectures alone."""
+"""Bytes of shared memory that a block of an NVIDIA GPU may have if it asks for them at launch, by
+architecture number. Kernels are compiled only for these architectures."""
 
 AMD_SHARED_BYTES = 64 * 1024, {"gfx950": 160 * 1024}
-"""The same for AMD GPUs: the usual limit, and that of GPUs with more."""
+"""Bytes of shared memory that a block of an AMD GPU may have: usually, and on GPUs with more."""
 
 LEAST_SHARED_BYTES = 32 * 1024
-"""The minimum that OpenCL guarantees for devices."""
+"""Bytes of shared memory that OpenCL guarantees for every device."""
 
 OLD, SSE, AVX, AVX2 = "", "ssse3", "ssse3 avx", "ssse3 avx avx2"
 AVX512, AVX512_BW = f"{AVX2} avx512f", f"{AVX2} avx512f avx512bw"
@@ -61,15 +62,15 @@ CPUS = {
     "graniterapids-d icelake-client icelake-server novalake rocketlake sapphirerapids tigerlake "
     "znver4 znver5",
 }
-"""Features of CPUs by LLVM's names, as far as schedules depend on them."""
+"""LLVM's names of CPUs, by their features, as far as schedules depend on the features."""
 
 
 X86_MACHINES = ("x86_64", "amd64", "i386", "i686")
 ARM_MACHINES = ("aarch64", "arm64")
-"""What Python calls machines, in lower case. All of the latter have NEON."""
+"""Names of machines in Python's `platform.machine()`, in lower case; all ARM machines have NEON."""
 
 WINDOWS_FEATURES = {"ssse3": 36, "avx": 39, "avx2": 40, "avx512f": 41}
-"""Windows's numbers of the CPU features on which schedules depend."""
+"""Numbers of CPU features in Windows's `IsProcessorFeaturePresent`, by Linux's names."""
 
 OF_A_KIND = frozenset(
     "vendor_id,cpu family,model,model name,stepping,flags,Features,CPU implementer,"
@@ -83,17 +84,17 @@ class Target:
     """A target and the facts that schedules depend on.
 
     Attributes:
-        kind: "llvm" for CPUs, "cuda", "rocm" or "opencl" for GPUs, or "simt" for the threads of a
-            GPU that run one after the other on a CPU.
-        options: what else TVM is told, e.g. {"mcpu": "znver4"}; without "mcpu" or "mtriple" the
-            code is made for the CPU at hand.
-        cores: CPU cores that this process may use; 1 for GPUs and for machines elsewhere.
-        abilities: features of the CPU in the words of Linux, such as "avx512f": those that the
-            system tells of the CPU at hand, or, if the options name a CPU, those of `CPUS`.
-        vendor: maker of that CPU, in the same words, such as "AuthenticAMD"; "" where the system
-            does not tell it, or if the options name a CPU or a machine, or abilities are given.
-        shared_limit: bytes of shared memory that a block may have, where that is less than the GPU
-            gives, as for kernels that TVM launches.
+        kind: "llvm" for CPUs, "cuda", "rocm" or "opencl" for GPUs, or "simt" for GPU kernels that
+            run on a CPU, one thread after the other.
+        options: TVM's options of the target, sorted, e.g. (("mcpu", "znver4"),); without "mcpu" or
+            "mtriple" the code is made for the CPU at hand.
+        cores: CPU cores that this process may use; 1 for GPUs and for other machines.
+        abilities: features of the CPU by Linux's names, such as "avx512f": those that the system
+            reports, or, if the options name a CPU, those of `CPUS`.
+        vendor: maker of the CPU by Linux's names, such as "AuthenticAMD"; "" if the system does not
+            report it, if the options name a CPU or a machine, or if abilities are given.
+        shared_limit: bytes of shared memory that a block may have, if that is less than the GPU
+            allows, as for kernels that TVM launches; None for no other limit.
     """
 
     kind: str = "llvm"
@@ -115,15 +116,16 @@ class Target:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether code consists of GPU kernels."""
+        """Whether the code consists of GPU kernels, also for "simt"."""
         return self.kind in GPUS
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory that a block may have.
 
-        Where the architecture is not known yet, the most that some GPU of NVIDIA has: the GPU at
-        hand refuses what it does not have. Images for several have to do with the least.
+        If the architecture is not known yet, it is the largest limit of any NVIDIA GPU, since the
+        GPU at hand refuses launches that exceed its own. For images for several architectures, it
+        is the smallest.
         """
         if self.shared_limit is not None:
             return self.shared_limit
@@ -140,30 +142,30 @@ class Target:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether code is for another machine, by its target triple, and never runs here."""
+        """Whether the code is for another machine, named by its triple; it never runs here."""
         return self.kind == "llvm" and any(key == "mtriple" for key, _ in self.options)
 
     def has(self, ability: str) -> bool:
-        """Whether the CPU, as far as known, has an ability such as "avx512f"."""
+        """Return whether the CPU is known to have a feature such as "avx512f"."""
         return ability in (self.abilities or ())
 
     @property
     def has_bit_masks(self) -> bool:
-        """Whether LLVM turns a comparison of 64 lanes into a bit mask cheaply.
+        """Whether LLVM turns a comparison of 64 lanes into a bit mask by few instructions.
 
-        It makes hundreds for WebAssembly, and for RISC-V unless "+v" is asked for.
+        It takes hundreds for WebAssembly, and for RISC-V unless the options have "+v".
         """
         options = dict(self.options) if self.is_elsewhere else {}
         triple, mattr = str(options.get("mtriple", "")), options.get("mattr") or ()
         return not (triple.startswith("wasm") or (triple.startswith("riscv") and "+v" not in mattr))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form that `parse_target` takes."""
+        """Return the target as a dict, which `parse_target` accepts."""
         options = {key: list(x) if isinstance(x, tuple) else x for key, x in self.options}
         return {"kind": self.kind, **options}
 
     def host(self) -> dict[str, Any]:
-        """Return the target of the host CPU, in TVM's form."""
+        """Return the target of the host CPU, as a dict for TVM."""
         if not self.on_gpu:
             return self.to_dict()
         options = self.to_dict() if self.kind == "simt" else {}
@@ -177,11 +179,11 @@ def cpu_abilities() -> frozenset[str]:
 
 
 def read_abilities(fields: Mapping[str, str], machine: str) -> frozenset[str]:
-    """Return the features of a CPU.
+    """Return the features of a CPU, by Linux's names; on Windows, those of `WINDOWS_FEATURES`.
 
     Args:
-        fields: what /proc/cpuinfo says of it; an emulator may show that of another machine.
-        machine: the kind of the process, in lower case, such as "x86_64".
+        fields: fields of /proc/cpuinfo; an emulator may show those of another machine.
+        machine: the machine that the process runs on, in lower case, such as "x86_64".
     """
     if machine in X86_MACHINES:
         return frozenset(fields.get("flags", "").split()) or _ask_windows()
@@ -198,7 +200,7 @@ def _ask_windows() -> frozenset[str]:
 
 
 def abilities_of(options: dict[str, Any]) -> frozenset[str]:
-    """Return the known features of the CPU that options name."""
+    """Return the features, among those in `CPUS`, of the CPU that options name."""
     if str(options.get("mtriple", "")).startswith(("aarch64", "arm64")):
         return frozenset({"neon"})
     name = options.get("mcpu")
@@ -207,29 +209,29 @@ def abilities_of(options: dict[str, Any]) -> frozenset[str]:
 
 @functools.cache
 def cpu_vendor() -> str:
-    """Return the maker of the CPU, from Linux or Windows; "" elsewhere."""
+    """Return the maker of the CPU as Linux or Windows reports it; "" on other systems."""
     return _read_cpu("vendor_id") or os.environ.get("PROCESSOR_IDENTIFIER", "").rpartition(", ")[2]
 
 
 def cpu_name() -> str:
-    """Return the name of the CPU, from Linux; elsewhere from Python."""
+    """Return the name of the CPU as Linux reports it; elsewhere, that of Python's `platform`."""
     return _read_cpu("model name") or platform.processor() or platform.machine()
 
 
 def describe_cpu() -> str:
-    """Return all that the system reports about the kind of the CPU."""
+    """Return a text of all that the system reports about the CPU's model and features."""
     told = (f"{name}: {text}" for name, text in _read_cpu_fields().items() if name in OF_A_KIND)
     return "; ".join(told) or cpu_name()
 
 
 def _read_cpu(field: str) -> str:
-    """Return a field of the first core; "" where the system does not report it."""
+    """Return a field of the first core in /proc/cpuinfo; "" if the system does not report it."""
     return _read_cpu_fields().get(field, "")
 
 
 @functools.cache
 def _read_cpu_fields() -> dict[str, str]:
-    """Read the fields of the first core in /proc/cpuinfo; nothing where there is no such file."""
+    """Return the fields of the first core in /proc/cpuinfo; empty if there is no such file."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             return parse_cpuinfo(file)
@@ -244,12 +246,12 @@ def parse_cpuinfo(lines: Iterable[str]) -> dict[str, str]:
 
 
 class TvmTarget(Protocol):
-    """A target of TVM."""
+    """The part of `tvm.target.Target` that this file uses."""
 
     kind: Any
 
     def export(self) -> Mapping[str, Any]:
-        """Return its kind and its attributes."""
+        """Return the kind and the attributes of the target."""
         ...
 
 
@@ -257,15 +259,17 @@ def parse_target(target: str | dict[str, Any] | Target | TvmTarget) -> Target:
     """Convert a name, dict or TVM target to a Target.
 
     Args:
-        target: "llvm", "simt" or "cuda", a dict such as {"kind": "llvm", "mcpu": "skylake-avx512"},
-            {"kind": "llvm", "mtriple": "aarch64-linux-gnu"} for another machine, {"kind": "cuda",
-            "arch": "sm_90", "device": 0} or {"kind": "simt", "order": "backwards"}, which runs the
-            last thread first, a Target, or one of TVM's, of whose attributes those are read that
-            a dict may have. The 'arch' "any" makes one image for all GPUs of NVIDIA from sm_80 on,
-            the 'mcpu' "any" of "rocm" images for a list of those of AMD.
+        target: one of:
+            a kind: "llvm", "simt", "cuda", "rocm" or "opencl";
+            a dict, such as {"kind": "llvm", "mcpu": "skylake-avx512"}, {"kind": "llvm", "mtriple":
+            "aarch64-linux-gnu"} for another machine, {"kind": "cuda", "arch": "sm_90", "device": 0}
+            or {"kind": "simt", "order": "backwards"}, which runs threads in reverse order;
+            a Target, or a target of TVM, whose attributes are used if a dict may have them.
+            The 'arch' "any" of "cuda" makes one image for all GPUs of NVIDIA from sm_80 on, the
+            'mcpu' "any" of "rocm" makes images for a list of GPUs of AMD.
 
     Raises:
-        InputError: no such target.
+        InputError: the target is unknown, or has an invalid option.
     """
     if isinstance(target, Target):
         return target
@@ -298,7 +302,7 @@ def parse_target(target: str | dict[str, Any] | Target | TvmTarget) -> Target:
 
 
 def _read_tvm_target(target: Any) -> dict[str, Any]:
-    """Return the dict that a target of TVM was made from, without what TVM adds by itself."""
+    """Return a target of TVM as a dict, without the attributes that TVM has added by itself."""
     kind = str(target.kind.name)
     if kind in LATER:
         return {"kind": kind}

@@ -35,9 +35,9 @@ def pipeline(
     """Return the passes that lower a scheduled function.
 
     Args:
-        facts: facts about its loops, see `read_nest`.
-        abilities: the CPU's features, by LLVM's names; None for another compiler.
-        shared_bytes: shared memory that a block of a GPU may use; None for a CPU.
+        facts: facts about the function's loops, see `read_nest`.
+        abilities: the CPU's features, by LLVM's names; None for a GPU's kernels.
+        shared_bytes: bytes of shared memory that a GPU block may use; None for a CPU.
     """
     block = s_tir.transform
     steps: list[tvm.transform.Pass] = [
@@ -54,13 +54,13 @@ def pipeline(
         block.LowerMatchBuffer(),
         block.StmtSimplify(),
         block.LowerOpaqueBlock(),
-        # phase 2: the nest is completed where loops have copies, and guards become bounds
+        # phase 2: loops that directives have copied are written, and guards become bounds
         WriteNest(facts),
         TightenGuards(facts),
-        # phase 3: parallel loops over trees get sums of their own; whole ones read their ends
+        # phase 3: parallel loops over trees get private sums; loops over all rounds read their end
         PrivatizeSums(facts),
         ReadSizes(facts),
-        # phase 4: rows are coded, rows, trees and sums kept near, nested parallel loops fused
+        # phase 4: rows are coded; rows, trees and sums are copied; nested parallel loops are fused
         CodeRows(facts, abilities),
         CacheNear(facts),
         FuseParallel(facts),
@@ -73,7 +73,7 @@ def pipeline(
         LowerReductions(),
     ]
     if shared_bytes is not None:
-        # phase 6: on a GPU, mapped loops become kernels, which do nothing beside
+        # phase 6: on a GPU, mapped loops become kernels, and so does the code around them
         steps += [CacheTrees(facts), LinkInBlocks(facts), MapThreads(facts, shared_bytes)]
         steps += [tirx.transform.StmtSimplify(), NarrowIndices()]
     return tvm.transform.Sequential(steps, name="tvm_forest.pipeline")

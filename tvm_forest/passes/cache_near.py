@@ -1,4 +1,4 @@
-"""Copies or prefetches rows and trees before they are used.
+"""Copies rows, or prefetches rows and trees, before walks use them.
 
 takes: IRModule without blocks, loops with the directive `cache`; gives: IRModule.
 
@@ -30,7 +30,7 @@ LINE_BYTES = 64
 """Bytes of a cache line, which one prefetch loads."""
 
 Around = tuple[tirx.For, ...]
-"""The loops around a statement, outermost first; one iteration of each is meant."""
+"""The loops around a statement, outermost first."""
 
 
 @function_pass
@@ -77,9 +77,10 @@ class CacheNear(NestPass):
         return change_in_blocks(self.facts, loop.body, pack)
 
     def _with_prefetch(self, loop: tirx.For, rows: Any, around: Around, whole: bool) -> tirx.Stmt:
-        """Prefetch the data of the next iteration, all or its beginning.
+        """Return the body of a loop, preceded by a prefetch of the next iteration's data.
 
-        The last prefetches its own.
+        With `whole`, all data of the next trees are prefetched, else their beginning. The last
+        iteration prefetches its own data.
         """
         var = loop.loop_var
         following = tirx.min(var + 1, loop.extent.astype(var.ty.dtype) - 1)
@@ -123,7 +124,7 @@ class CacheNear(NestPass):
 def change_in_blocks(
     facts: NestFacts, body: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]
 ) -> tirx.Stmt:
-    """Apply `change` inside all nested loops over the grid, to what each block does."""
+    """Apply `change` to the code of a block, inside all nested loops over the grid."""
     if isinstance(body, tirx.For) and facts.level(body) == "grid":
         return ir.change_loop(body, body=change_in_blocks(facts, body.body, change))
     return change(body)

@@ -1,6 +1,6 @@
-"""Codes rows before they are walked, for layouts that need it.
+"""Inserts the coding of rows before they are walked, for layouts with a row code.
 
-takes: IRModule without blocks; gives: IRModule whose walks read codes.
+takes: IRModule without blocks; gives: IRModule whose walks read codes instead of rows.
 
     for b0 in range(n / 64):              for b0 in range(n / 64):
         for tree in range(100):               codes[0:64, :] = code(rows[b0 * 64 : ..., features])
@@ -8,13 +8,14 @@ takes: IRModule without blocks; gives: IRModule whose walks read codes.
                 S(rows[b0 * 64 + b1])             for b1 in range(64):
                                                       S(codes[b1])
 
-Rows are coded in the outermost loop over rows that is inside loops over rows only and reaches a
+Rows are coded in the outermost loop over rows that is inside loops over rows only and covers a
 known number of rows, or in one further inside with the directive `cache`. So each row is coded
 once, however many trees there are. If a nest has no such loop, because a loop over trees comes
-first or is fused with the one over rows, all rows of the call are coded before it. Rows that walk
-in groups, which begin with a block, are coded by every iteration of a fused loop.
+first or is fused with the one over rows, all rows of the call are coded before the nest. If walks
+take rows in groups, which are counted from the first row of a block, every iteration of a fused
+loop codes its rows.
 
-On a GPU the threads of a block share this work, one code each. The codes are in shared memory if
+On a GPU, the threads of a block share this work, one code each. The codes are in shared memory if
 `cache` requests it, or if they take at most half of it.
 """
 
@@ -45,13 +46,13 @@ class CodeRows(NestPass):
 
     Attributes:
         facts: see `NestPass`.
-        abilities: the CPU's features, by LLVM's names; None for another compiler.
+        abilities: the CPU's features, by LLVM's names; None for a GPU's kernels.
     """
 
     abilities: frozenset[str] | None
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Code rows inside loops where possible, and before everything for the remaining walks."""
+        """Code rows inside loops where possible; before all loops for the remaining walks."""
         if self.layout.row_code is None:
             return func
         rows, comparer = func.params[0], Comparer.on(self.facts.model.comparison, self.abilities)
@@ -63,16 +64,22 @@ class CodeRows(NestPass):
 
 @dataclass(frozen=True)
 class _RowCoding:
-    """Inserts the coding of rows: `rows` is their buffer, `coder` emits the code."""
+    """Inserts the coding of rows.
+
+    Attributes:
+        facts: facts about the loops.
+        rows: buffer of the rows.
+        coder: emits the code.
+    """
 
     facts: NestFacts
     rows: Any
     coder: RowCoder
 
     def code_in_loop(self, s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
-        """Code rows in a loop over rows.
+        """Insert the coding of rows into a loop over rows, or return None to try loops inside.
 
-        Return None for other loops, which would repeat the work.
+        Other loops are returned unchanged, since they would repeat the work.
         """
         facts = self.facts
         is_place = facts.of(s).kind == "batch" or self._ends_fused(s, around)
@@ -93,7 +100,15 @@ class _RowCoding:
     def with_codes(
         self, body: tirx.Stmt, first: Any, here: Any, most: Any, scope: str
     ) -> tirx.Stmt:
-        """Emit the coding of `here` rows from `first` on; let the walks of `body` read codes."""
+        """Return `body` with its walks reading codes, after the coding of `here` rows from `first`.
+
+        Args:
+            body: code with walks.
+            first: the first row.
+            here: number of rows.
+            most: the largest number of rows.
+            scope: memory scope of the codes.
+        """
         calls = walks_of(body, self.rows)
         if not calls:
             return body
@@ -105,15 +120,15 @@ class _RowCoding:
         return code.finish()
 
     def _may_hold_codes(self, loop: tirx.For) -> bool:
-        """Return whether a loop may contain coding: no leaf loop, nor an outer fused one."""
+        """Return whether a loop may contain coding: not a leaf loop, nor an outer fused loop."""
         parallel = self.facts.is_parallel
         fused = parallel(loop) and any(map(parallel, find_loops(loop.body)))
         return self.facts.form(loop) is None and not fused
 
     def _ends_fused(self, s: tirx.Stmt, around: Around) -> bool:
-        """Return whether a loop is fused with those around, and codes must be made in blocks.
+        """Return whether a loop is fused with those around it, and walks take rows in groups.
 
-        Then each iteration of the fused loop codes the rows it needs, even if others do so too.
+        Then each iteration of the fused loop codes the rows that it needs, though others may too.
         """
         fused = all(map(self.facts.is_parallel, (s, *around[-1:])))
         return bool(around) and fused and self.coder.in_blocks

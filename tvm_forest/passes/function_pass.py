@@ -1,9 +1,9 @@
-"""Decorators that make a TVM pass of one of our classes.
+"""Decorators that turn a class into a TVM pass.
 
 takes: a frozen dataclass, whose fields are the options of the pass, or a class without options;
 gives: a pass.
 
-A pass may refuse a schedule: our exceptions keep their class when they pass through TVM.
+A pass may refuse a schedule: exceptions of this package keep their class when they go through TVM.
 """
 
 from __future__ import annotations

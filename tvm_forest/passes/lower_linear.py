@@ -1,6 +1,6 @@
-"""Lowers the operator of linear leaves.
+"""Lowers the operator for the values of linear leaves.
 
-takes: IRModule with `tvm_forest.linear` in stores, and without walks; gives: IRModule without.
+takes: IRModule with `tvm_forest.linear` in stores, and without walks; gives: IRModule without it.
 
     leaf, total, hole = number, linear_const[number], False
     for term in range(linear_terms[leaf, 0], linear_terms[leaf, 1]):
@@ -31,7 +31,7 @@ class LowerLinear:
     """Lowers every store of a linear leaf's value."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Make vector loops around such stores serial, then expand the stores."""
+        """Make vector loops around stores of linear leaves serial, then expand the stores."""
         if not ops.find_calls(func.body, ops.LINEAR):  # as in nearly all functions
             return func
         body = rewrite_loops(func.body, _serial)
@@ -55,7 +55,14 @@ def _lower(store: tirx.BufferStore) -> tirx.Stmt:
 
 
 def _emit(code: Builder, number: Any, row: Any, *anchors: Any) -> Any:
-    """Add up the terms of a leaf; returns its value."""
+    """Emit the sum of a leaf's terms; return the leaf's value.
+
+    Args:
+        code: where statements go.
+        number: number of the leaf.
+        row: load of the row's first value.
+        anchors: a load of each buffer of linear leaves, see `runtime.leaves`.
+    """
     value, const, terms, features, coefficients = (anchor.source for anchor in anchors)
     leaf = code.hold("leaf", number.astype("int64"))
     begin, end = (code.hold("term", terms[leaf, i64(k)]) for k in (0, 1))

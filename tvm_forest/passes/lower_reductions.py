@@ -1,6 +1,6 @@
 """Lowers reductions to additions, minima and maxima, or calls of an atomic addition.
 
-takes: IRModule with `b[i] = tvm_forest.reduce(b[i], value, ...)`; gives: IRModule without.
+takes: IRModule with `b[i] = tvm_forest.reduce(b[i], value, ...)`; gives: IRModule without it.
 
 At this point no two concurrent iterations reduce into one element, unless atomically. TIR has no
 atomic addition for CPUs, so the function is imported as LLVM IR, which every CPU target of LLVM
@@ -33,7 +33,7 @@ class LowerReductions:
     """Lowers every reduction."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Lower reductions, and import the atomic function only where it is called."""
+        """Lower reductions; import the function for atomic additions if it is called."""
         calls = ops.find_calls(func.body, ops.REDUCE)
         kinds = [(tirx.BufferStore, _add_atomically), (tvm.ir.Call, _join)]
         body = tvm_ffi.structural_map(func.body, kinds)
@@ -44,7 +44,7 @@ class LowerReductions:
 
 
 def _add_atomically(store: tirx.BufferStore) -> tirx.Stmt:
-    """Replace a store that is an atomic addition by a call."""
+    """Replace a store of an atomic addition by a call; return other stores unchanged."""
     if not ops.is_atomic(store.value):
         return store
     dtype, value = store.value.ty.dtype, store.value.args[1]

@@ -1,6 +1,6 @@
-"""Lowers walk operators, each leaf loop by the walker for it.
+"""Lowers walk operators: the walker for each leaf loop emits its code.
 
-takes: IRModule with `tvm_forest.walk` in stores; gives: IRModule without.
+takes: IRModule with `tvm_forest.walk` in stores; gives: IRModule without it.
 
     for tree in range(100):                       for tree in range(100):
         for b1 in range(64):             -->          for b1 in range(64):
@@ -8,8 +8,8 @@ takes: IRModule with `tvm_forest.walk` in stores; gives: IRModule without.
                                                           for hop in range(hops): ...
                                                           margin[r + b1, c] += leaf_value(node)
 
-Walks outside of leaf loops come from functions that TVM's own primitives have scheduled: these are
-walked hop by hop, and in vector lanes where their loop was vectorised.
+Walks outside of leaf loops come from functions that TVM's own primitives have scheduled. They are
+lowered hop by hop, or in vector lanes if their loop is vectorised.
 
 This pass finds the leaf loops; `tir_gen.walks` emits their code.
 """
@@ -37,17 +37,17 @@ from .function_pass import NestPass, function_pass
 @function_pass
 @dataclass(frozen=True)
 class LowerWalks(NestPass):
-    """Lower every walk of a function.
+    """Lowers every walk of a function.
 
     Attributes:
         facts: see `NestPass`.
-        abilities: the CPU's features, by LLVM's names; None for another compiler.
+        abilities: the CPU's features, by LLVM's names; None for a GPU's kernels.
     """
 
     abilities: frozenset[str] | None
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Lower leaf loops, first those that a walker lowers together with the tree loop around."""
+        """Lower leaf loops: first those lowered together with the loop over trees around them."""
         comparer = Comparer.on(self.facts.model.comparison, self.abilities)
         shared = self._find_shared(func.body)
         body = rewrite_loops(func.body, partial(self._lower_trees, comparer, shared))
@@ -57,7 +57,7 @@ class LowerWalks(NestPass):
         return func.with_body(comparer.wrap(body))
 
     def _find_shared(self, body: tirx.Stmt) -> frozenset[Any]:
-        """Return the buffers that walks in different iterations of a parallel loop read."""
+        """Return the buffers that walks in several iterations of a parallel loop read."""
         shared = set[Any]()
         for loop in find_all(body, tirx.For, self.facts.is_parallel):
             own = {alloc.buffer for alloc in find_all(loop, tirx.AllocBuffer)}
@@ -66,7 +66,7 @@ class LowerWalks(NestPass):
         return frozenset(shared)
 
     def _lower_trees(self, comparer: Comparer, shared: frozenset[Any], loop: tirx.For) -> tirx.Stmt:
-        """Lower a loop over trees if its walker takes it; return any other loop unchanged."""
+        """Lower a loop over trees if its leaf loop's walker can; return other loops unchanged."""
         leaf, fact = loop.body, self.facts.of(loop.body)
         of_trees = self.facts.of(loop).kind == "tree" and loop.kind == tirx.ForKind.SERIAL
         if not fact.name or not of_trees or not is_one_walk(leaf.body):
@@ -74,7 +74,7 @@ class LowerWalks(NestPass):
         return WALKERS[fact.simdize](self.layout, comparer, shared).lower_trees(loop, fact) or loop
 
     def _lower(self, comparer: Comparer, shared: frozenset[Any], loop: tirx.For) -> tirx.Stmt:
-        """Lower a leaf loop in its form; return any other loop unchanged."""
+        """Lower a leaf loop by its walker; return other loops unchanged."""
         fact, form = self.facts.of(loop), self.facts.form(loop)
         if form is None:
             return loop

@@ -10,7 +10,8 @@ takes: IRModule of functions (rows, model ..., results ...); gives: functions (r
 
 TVM checks every tensor of a call against its buffer: 20 conditions, each with its message. For the
 arrays of a model, which never change, these checks would only cost time, in every compilation and
-every call. A table of addresses is good for one process; a module that is saved holds the bytes.
+every call. A table of addresses is valid in one process only; a module that is saved contains the
+bytes instead.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from ..tir_gen.ir import i64, join_statements
 from .function_pass import function_pass
 
 MODEL = "tvm_forest.model"
-"""Function attribute: how many parameters after the rows are arrays of the model."""
+"""Function attribute: number of the parameters after the rows that are arrays of the model."""
 
 
 OFFSETS = "tvm_forest.offsets"
-"""Function attribute: offsets of these arrays in the single array that replaces them, and its
-size, in bytes."""
+"""Function attribute: byte offsets of the model's arrays in the single array that replaces them,
+and last the size of that array."""
 
 
 @function_pass
 class ModelTable:
-    """Replaces the parameters that hold the model by one."""
+    """Replaces the parameters for the arrays of the model by one parameter."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite a function with the attribute `MODEL`."""

@@ -3,11 +3,11 @@
 takes: the result of `read_nest` for a function; gives: facts of a loop, found by its name.
 
 Passes change loops but not their names, and `WriteNest` names the loops that it writes. So a
-function is read once, and passes look up a loop's kind, step and marks here:
+function's nest is read once, and passes look up the kind, the step and the marks of a loop here:
 
     for b0 in range(8):   # tvm_forest.name "b0"      facts.of(loop).kind == "batch"
 
-Loops that passes make themselves, such as those that copy rows, have no name and no facts.
+Loops that passes add, such as those that copy rows, have no name and no facts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ..tir_gen.attributes import ModelFacts
 from ..tir_gen.ir import find_all, i64
 
 NO_LOOP = Loop("", "", 0, 1, 1)  # type: ignore[arg-type]
-"""The facts of a loop that is not part of the schedule: none."""
+"""Stands for the facts of a loop that is not part of the schedule."""
 
 SUMS_OF = "tvm_forest.sums_of"
-"""Annotation key: name of the loop whose reduction a loop shares."""
+"""Annotation key: name of the loop whose kind of reduction a loop has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +39,9 @@ class NestFacts:
 
     Attributes:
         nest: all loops around the walks.
-        forms: form of the walks of each leaf loop, by its name.
-        origins: loops still in S-TIR although directives have replaced them by copies, by name;
-            `WriteNest` replaces them. A live loop may have the same name.
+        forms: form of the walks of each leaf loop, by the loop's name.
+        origins: loops by name that directives have replaced by copies, but that are still in the
+            S-TIR until `WriteNest`. A loop of `nest` may have the same name.
         model: facts about the model, from the function's attributes.
     """
 
@@ -51,7 +51,7 @@ class NestFacts:
     model: ModelFacts = field(default=None)  # type: ignore[assignment]
 
     def on_one_thread(self) -> NestFacts:
-        """Return the facts of the same loops run serially, without reductions."""
+        """Return the facts of the same loops run by one thread, with no parallel loop."""
         nest = replace(self.nest, nest=_without_threads(self.nest.nest))
         return replace(self, nest=nest, forms=find_walk_forms(nest, self.model.depths))
 
@@ -61,7 +61,7 @@ class NestFacts:
 
     @cached_property
     def on_gpu(self) -> bool:
-        """Whether some loop is mapped to a GPU."""
+        """Whether any loop is mapped to a dimension of a GPU."""
         return any(loop.gpu for loop in self.nest.loops())
 
     def of(self, loop: tirx.Stmt) -> Loop:
@@ -78,16 +78,19 @@ class NestFacts:
         return is_already or self.of(loop).parallel
 
     def level(self, loop: tirx.Stmt) -> str:
-        """Return where a GPU runs the iterations: "grid", "block", or "" if serially."""
+        """Return where a GPU runs the iterations: "grid", "block", or "" if one thread does."""
         return (self.of(loop).gpu or "").split(".")[0]
 
     def on_levels(self, statement: tirx.Stmt, level: str = "") -> list[tirx.For]:
-        """Return the loops inside that are on a level of the GPU, or on any, outermost first."""
+        """Return the loops in a statement that are mapped to a level, outermost first.
+
+        The level is "grid" or "block"; "" stands for both.
+        """
         levels = (level,) if level else ("grid", "block")
         return find_all(statement, tirx.For, lambda x: self.level(x) in levels, "pre")
 
     def has_level(self, statement: tirx.Stmt, level: str = "") -> bool:
-        """Return whether a loop inside is on a level of the GPU, or on any."""
+        """Return whether a statement contains a loop that is mapped to a level, see `on_levels`."""
         return bool(self.on_levels(statement, level))
 
     # -- sums -------------------------------------------------------------------------------------
@@ -95,37 +98,38 @@ class NestFacts:
     def reduction(self, loop: tirx.For) -> tuple[str, int]:
         """Return the kind of reduction of a loop's partial sums, and its width.
 
-        "plain", "atomic", "shared", "ordered" or "vector"; the width is 1 for all but the last.
+        The kind is "plain", "atomic", "shared", "ordered" or "vector"; only "vector" has a width
+        other than 1.
         """
         name = str(loop.annotations.get(SUMS_OF, name_of(loop)))
         fact = self._loops.get(name, NO_LOOP)
         return fact.reduce or "plain", fact.width
 
     def shuffle_width(self, loop: tirx.For) -> int:
-        """Return how many GPU threads add a loop's sums by shuffles; 0 for none."""
+        """Return the number of GPU threads that add a loop's sums by shuffles; 0 for none."""
         how, width = self.reduction(loop)
         return width if how == "vector" and self.level(loop) == "block" else 0
 
     # -- values -----------------------------------------------------------------------------------
 
     def value(self, loop: tirx.For, n: Any) -> Any:
-        """Return the contribution of a loop's iteration to the row, class or tree number."""
+        """Return what a loop's current iteration adds to the number of a row, class or tree."""
         fact = self.of(loop)
         return loop.loop_var * amount(fact.step, n) + fact.start
 
     def reach(
         self, kind: Kind, around: Iterable[tirx.For], inside: Iterable[Loop], n: Any
     ) -> tuple[Any, int | None]:
-        """Return the first row, class or tree of some loops, and the most that they cover.
+        """Return the first row, class or tree of some loops, and how many they cover at most.
 
         Args:
             kind: rows, classes or trees.
-            around: outer loops, of which one iteration is meant.
-            inside: inner loops, of which all iterations are meant.
+            around: outer loops, which are at their current iteration.
+            inside: inner loops, which run through all their iterations.
             n: number of rows.
 
         Returns:
-            an expression, and a number that is None if it depends on the number of rows.
+            An expression, and a number that is None if it depends on the number of rows.
         """
         first = sum((self.value(x, n) for x in around if self.of(x).kind == kind), i64(0))
         paths = (path for loop in inside for path in find_paths(loop))
@@ -135,14 +139,15 @@ class NestFacts:
     def span(
         self, kind: Kind, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the first row or class of a loop, how many there are here, and the most anywhere.
+        """Return the first row or class of a loop, how many it has here, and at most anywhere.
 
-        For GPU threads the count here is the most as well: division by a constant is cheap.
+        With loops on a GPU, the number here is the largest number too, a constant: dividing by it
+        is cheap.
 
         Args:
             kind, around, n: see `reach`.
-            loop: the loop whose iterations are meant, all of them.
-            total: how many rows or classes there are.
+            loop: the loop, which runs through all its iterations.
+            total: number of all rows or classes.
         """
         fact = self.nest[name_of(loop)]
         first, _ = self.reach(kind, around, [], n)
@@ -154,15 +159,18 @@ class NestFacts:
         return first, most if self.has_level(loop) else here, most
 
     def limits(self, around: Iterable[tirx.For], n: Any) -> list[Any]:
-        """Return the guards of some loops for one iteration of them, as conditions.
+        """Return the guards of some loops, at their current iterations, as conditions.
 
-        The guard at the end of all rows is left out: work on rows ends there anyway.
+        The guard at the end of all rows is left out, since code for rows ends there anyway.
         """
         values = {name_of(x): self.value(x, n) for x in around if self.of(x).name}
         return list_conditions([x for x in self.nest.guards if x.stop is not None], values, n)
 
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
-        """Return the first row of an iteration, how many there are here, and the most anywhere."""
+        """Return the first row of an iteration, the number of its rows, and their largest number.
+
+        The largest number is None if it depends on the number of all rows.
+        """
         first, most = self.reach("batch", around, self.of(around[-1]).children, n)
         if most is None:
             return first, n - first, None
@@ -176,7 +184,7 @@ def _without_threads(loop: Loop) -> Loop:
 
 
 def list_conditions(guards: Iterable[Guard], values: dict[str, Any], n: Any) -> list[Any]:
-    """Return the conditions of guards all of whose loops have a value in `values`."""
+    """Return, as conditions, the guards whose loops all have a value in `values`."""
     return [
         sum(values[name] for name in guard.loops) < amount(guard.stop, n)
         for guard in guards

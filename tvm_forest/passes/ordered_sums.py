@@ -1,4 +1,4 @@
-"""Keeps what concurrent trees add, and lets one thread per row and class add it in order.
+"""Stores the values that concurrent trees add, and adds them in the order of trees afterwards.
 
 takes: a loop of PrivatizeSums with `ordered_reduce`; gives: statements.
 
@@ -9,10 +9,10 @@ takes: a loop of PrivatizeSums with `ordered_reduce`; gives: statements.
                                                      for i in range(100):
                                                          margin[r, c] += terms[i, c, r]
 
-Every tree has its own element, so nothing is added before all terms are there, and the additions
-are bit-equal to those of a serial loop. There is an element for each tree that the loop can reach,
-in ascending order. Elements that may stay unused, because of the guard of a last tile or because
-trees are not evenly spaced, hold the neutral value: -0.0 in a sum.
+A term is the value that a tree adds to a sum. Every tree has its own element, and terms are added
+only when all are stored, so sums are bit-equal to those of a serial loop. There is an element for
+each tree that the loop can reach, in ascending order. Elements that may stay unused, because of the
+guard of a last tile or because trees are not evenly spaced, hold the neutral value: -0.0 in a sum.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TERMS = "terms"
 """Name of the buffer of terms."""
 
 AHEAD = 16
-"""Terms that are loaded ahead of the additions, since a load takes longer than an addition."""
+"""Number of terms that are loaded before they are added, since loads take longer than additions."""
 
 WITHOUT_EFFECT = {**ops.INITIAL, ops.ADD: -0.0}
 """The neutral value of each reduction, which does not even change -0.0."""
@@ -43,11 +43,11 @@ WITHOUT_EFFECT = {**ops.INITIAL, ops.ADD: -0.0}
 
 @dataclass(frozen=True)
 class Region:
-    """A loop over rows, classes or trees that contains concurrent trees.
+    """The outermost loop, over rows, classes or trees, around trees that run at the same time.
 
     Attributes:
         facts: facts about the loops of the nest.
-        loop: the outermost loop whose iterations run at the same time.
+        loop: the loop.
         margin: the buffer that leaf values are added to.
         n: number of rows.
         around: the loops around it.
@@ -60,13 +60,13 @@ class Region:
     around: tuple[tirx.For, ...]
 
     def span(self, kind: Kind) -> tuple[Any, Any, Any]:
-        """Return the first row or class, how many there are here, and the most anywhere."""
+        """Return the first row or class, their number here, and their largest number."""
         total = self.n if kind == "batch" else self.margin.shape[1]
         return self.facts.span(kind, self.around, self.loop, self.n, total)
 
 
 class OrderedRegion(Region):
-    """A region whose trees are added in order."""
+    """A region whose trees are added in order, by way of their terms."""
 
     def rewrite(self) -> tirx.Stmt:
         """Return the statements that replace the loop."""
@@ -105,14 +105,14 @@ class OrderedRegion(Region):
 
     @cached_property
     def _trees(self) -> Array:
-        """Int64, tree offsets that the loops inside cover, ascending."""
+        """The offsets of the trees that the loops inside cover, ascending, int64."""
         trees = list_values_inside(self._fact, self._guards, "tree")
         assert trees is not None, "the number of trees is known"
         return trees
 
     @cached_property
     def _step(self) -> int:
-        """The distance between trees of neighbouring elements."""
+        """The distance between the trees of two adjacent elements."""
         return max(1, int(np.gcd.reduce(np.diff(self._trees))))
 
     @property
@@ -122,16 +122,16 @@ class OrderedRegion(Region):
 
     @property
     def _may_leave_places_empty(self) -> bool:
-        """Return whether some element may stay without a tree, because of gaps or guards.
+        """Whether an element may stay without a term, because of gaps or guards.
 
-        Also true if rows or classes have gaps, which no GPU thread may touch.
+        It may also if rows or classes have gaps, for which no thread stores terms.
         """
         cut = is_cut(self._fact, self._guards, "tree")
         whole = (has_no_gaps(self._fact, self._guards, kind) for kind in OUTPUT_KINDS)
         return cut or self._places != len(self._trees) or not all(whole)
 
     def _fits_a_block(self, most_rows: Any) -> bool:
-        """Return whether one GPU block has all trees of its rows, whose number is known."""
+        """Return whether a GPU block has all trees of its rows, and a known number of rows."""
         loops = self.facts.on_levels(self.loop)
         trees = [loop for loop in loops if self.facts.of(loop).kind == "tree"]
         blocks = [loop for loop in trees if self.facts.level(loop) == "grid"]
@@ -140,7 +140,7 @@ class OrderedRegion(Region):
     # -- code -------------------------------------------------------------------------------------
 
     def _keep_terms(self, terms: Any, row0: Any, class0: Any) -> tirx.Stmt:
-        """Return the loop, with its additions replaced by stores of terms."""
+        """Return the loop with stores of terms in place of its additions."""
         first = int(self._trees[0]) if len(self._trees) else 0
 
         def keep(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:

@@ -1,6 +1,7 @@
-"""Writes the initial values of sums, once each even where TVM has split a sum into several.
+"""Makes sure that initial values enter sums once, even if TVM has split a sum into several.
 
-takes: IRModule with blocks; gives: IRModule with blocks, whose reduction loops are not bound.
+takes: IRModule with blocks; gives: IRModule with blocks, whose reduction loops are not bound to
+threads.
 
 `SeparateSums` moves the initial values of our own schedules into separate loops before the
 outermost loop over trees. `PlaceInitials` handles functions scheduled by TVM's primitives:
@@ -12,10 +13,11 @@ outermost loop over trees. `PlaceInitials` handles functions scheduled by TVM's 
 
 `rfactor` starts every part with the initial value of the whole, since a base score is registered as
 an initial value of additions (`tir_gen.ops`). A part that is added to another sum must start from
-the `initial` of its reduction instead. So must the sums of threads that share a reduction; the
-initial value is added to their joint result. Conditions that TVM's primitives lose are restored.
+the neutral value of its reduction instead. So must the sums of threads that share a reduction; the
+initial value is added to their joint result. Conditions that TVM's primitives drop are restored.
 
-Our own schedules have one sum here, and are left unchanged: PrivatizeSums comes later.
+Schedules of this package have one sum here, and `PlaceInitials` leaves them unchanged;
+PrivatizeSums splits sums later.
 """
 
 from __future__ import annotations
@@ -35,19 +37,19 @@ from .reading.blocks import find_walk_block, list_blocks
 
 @function_pass
 class SeparateSums(NestPass):
-    """Gives initial values separate loops, and maps the epilogue to the threads of the walks."""
+    """Moves initial values into separate loops, and marks the loop of the epilogue."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the statements before and after the walks; without facts, nothing."""
+        """Rewrite the statements before and after the walks of a function with facts."""
         loops, walk = self.facts.nest.loops(), find_walk_block(func)
         if walk is None or not loops:
             return func
-        # unchecked, for TVM refuses indices that it cannot take apart, such as some of nested tiles
+        # unchecked: TVM refuses indices that it cannot analyse, such as some of nested tiles
         tir = s_tir.Schedule(func, error_render_level="fast", enable_check=False)
         if walk.block.init is not None:
             first, block = self._find_first(walk.around), tir.get_sblock(walk.block.name_hint)
             initial = tir.decompose_reduction(block, tir.get_loops(block)[first])
-            for loop in tir.get_loops(initial)[first:]:  # copies, of which directives say nothing
+            for loop in tir.get_loops(initial)[first:]:  # copies, which must have no annotations
                 for key in [x for x in tir.get(loop).annotations if x.startswith(PREFIX)]:
                     tir.unannotate(loop, key)
         if any(x.block.name_hint == FINISH_BLOCK for x in list_blocks(func)):
@@ -59,9 +61,10 @@ class SeparateSums(NestPass):
         return tir.mod["main"]
 
     def _find_first(self, around: tuple[tirx.For, ...]) -> int:
-        """Return the index of the outermost loop that is over trees or will be rewritten.
+        """Return the index of the loop before which initial values are written.
 
-        If that loop is parallel, it stays the only child of parallel loops around it.
+        It is the outermost loop that is over trees or that `WriteNest` will replace, or a parallel
+        loop around it, since nested parallel loops must stay adjacent.
         """
         facts, names = self.facts, list(map(name_of, around))
         first = next(
@@ -80,7 +83,7 @@ class PlaceInitials:
     """Corrects the initial values of parts, then lets TVM lower reductions across threads."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite parts first, since those of threads have no stores yet."""
+        """Correct the parts in stores first, then those of threads, which have no stores yet."""
         body = _start_parts(func.body)
         loops = ir.find_all(body, tirx.For, lambda loop: loop.thread_binding is not None)
         func, bound = func.with_body(body), {loop.loop_var for loop in loops}
@@ -88,7 +91,7 @@ class PlaceInitials:
 
 
 def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
-    """Start sums that are added to others from the initial values of their reductions."""
+    """Start parts, sums that are added to other sums, from the neutral values of reductions."""
     stores = ir.find_stores(body)
     reductions = [x for x in stores if ops.is_call(x.value, ops.REDUCE)]
     sums = {x.buffer: x.value.args[2] for x in reductions}
@@ -112,7 +115,7 @@ def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _stay_in_domain(realize: Any) -> Any:
-    """Return a block with the bounds of its axes as conditions, which `rfactor` omits."""
+    """Return a block with the bounds of its axes as conditions, since `rfactor` omits them."""
     if not isinstance(realize.predicate, tirx.IntImm):
         return realize
     axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
@@ -121,7 +124,7 @@ def _stay_in_domain(realize: Any) -> Any:
 
 
 def _close(first: Any, steps: list[tuple[Any, Any]]) -> set[Any]:
-    """Return the transitive closure: all that can be reached by steps."""
+    """Return the transitive closure: all items that can be reached from `first` by `steps`."""
     reached, size = set(first), -1
     while size != len(reached):
         size = len(reached)
@@ -132,8 +135,8 @@ def _close(first: Any, steps: list[tuple[Any, Any]]) -> set[Any]:
 def _reduce_across_threads(func: tirx.PrimFunc, bound: set[Any]) -> tirx.Stmt:
     """Lower reductions whose loops are bound to threads.
 
-    TVM needs one initial value for every thread, and writes the total without it. It also drops a
-    condition that stands alone, so conditions are written in pairs.
+    TVM's pass needs the same initial value in every thread, and writes the total without it. It
+    also drops a block's only condition, so the condition is written twice.
     """
     initials = dict[Any, tuple[tirx.BufferStore, str]]()
 
@@ -160,7 +163,7 @@ def _reduce_across_threads(func: tirx.PrimFunc, bound: set[Any]) -> tirx.Stmt:
         if store.buffer not in initials or not isinstance(load, tvm.ir.TensorLoad):
             return store
         if ir.mentions(func.body, {load.source}):
-            return store  # not what threads gave
+            return store  # not a result of threads
         initial, how = initials[store.buffer]
         here = dict(zip(initial.indices, store.indices, strict=True))
         total = ops.reduce(ir.replace_vars(initial.value, here), load, how)

@@ -10,14 +10,15 @@ takes: IRModule without blocks, whose parallel loops are still serial; gives: IR
                                                        for r in range(n):
                                                            margin[r, c] += part[t0, c, r]
 
-The base score is in `margin` already, so it enters once. The sums are in a buffer of the call, so
+The base score is in `margin` already, so it is added once. Each call allocates `part`, so
 concurrent calls do not interfere. `part` covers the rows and classes that the loop can reach.
-Nested loops over trees have one dimension each and are reduced level by level, outermost first. A
-loop with `atomic_reduce` has no dimension; its additions are atomic. On a GPU, the threads of a
-loop with `vector_reduce` share a part per shuffle group, see `thread_sums`, and need none if there
-is one group. With `ordered_reduce` no sums are made inside, see `ordered_sums`.
+Nested parallel loops over trees have one dimension of `part` each, and are reduced one by one, the
+outermost loop first. A loop with `atomic_reduce` has no dimension; its additions are atomic. On a
+GPU, the threads of a loop with `vector_reduce` have one sum per shuffle group, see `thread_sums`,
+and need no dimension if there is one group. With `ordered_reduce` there are no private sums, see
+`ordered_sums`.
 
-From the SilvanForge drafts on reductions: one private copy per conflicting loop.
+The method is that of the SilvanForge drafts on reductions: one private copy per conflicting loop.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from .nest_facts import SUMS_OF, NestFacts, name_of
 from .ordered_sums import OrderedRegion, Region
 
 BLOCK_ROWS = 512
-"""Rows that a CPU thread reduces at a time, so that their sums stay in its cache."""
+"""Number of rows that a CPU thread reduces at a time, so that their sums stay in its cache."""
 
 
 @function_pass
@@ -51,14 +52,14 @@ class PrivatizeSums(NestPass):
         facts, n = self.facts, func.params[0].shape[0]
 
         def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-            if not (facts.is_parallel(s) or facts.of(s).gathers_sums):  # partial sums live as long
+            if not (facts.is_parallel(s) or facts.of(s).gathers_sums):  # no region begins here
                 return None
             loops = ((loop, facts.of(loop)) for loop in ir.find_all(s, tirx.For))
             trees = [x for x, fact in loops if fact.kind == "tree" and fact.is_concurrent]
             margin = _find_sums(s)
             if not trees or margin is None:
                 return s
-            limits = facts.limits(around, n)  # beyond these, rows are those of others
+            limits = facts.limits(around, n)  # rows beyond them belong to other iterations
             if any(facts.reduction(x)[0] == "ordered" for x in trees):
                 return ir.guard(OrderedRegion(facts, s, margin, n, around).rewrite(), limits)
             s, trees = _with_threads_in_common(facts, s, trees)
@@ -66,16 +67,18 @@ class PrivatizeSums(NestPass):
             return ir.guard(region.rewrite(), limits)
 
         own = func.with_body(ir.rewrite_nest(func.body, privatize))
-        # no two loops may have one variable, as those that share a dimension of a GPU have it
+        # loops that share a dimension of a GPU have the same variable, which TVM does not allow
         return tirx.transform.ConvertSSA()(tvm.IRModule({"main": own}))["main"]
 
 
 def _with_threads_in_common(
     facts: NestFacts, region: tirx.For, trees: list[tirx.For]
 ) -> tuple[tirx.For, list[tirx.For]]:
-    """Give sibling loops on the same GPU dimension a common variable.
+    """Give loops that are mapped to the same GPU dimension a common variable.
 
-    Returns the region, and the longest loop of each dimension; sums of the others stay zero.
+    Returns:
+        The region, and for each dimension its longest loop: shorter loops leave the other sums of
+        that dimension at zero.
     """
     nest, kept = facts.nest, list[tirx.For]()
     for loop in trees:
@@ -91,7 +94,7 @@ def _with_threads_in_common(
 
 
 def _share_variable(region: tirx.For, variables: set[Any], first: tirx.For) -> tirx.For:
-    """Give loops the variable of another loop, and its reduction."""
+    """Give the loops of some variables the variable of another loop, and its kind of reduction."""
 
     def rename(loop: tirx.For) -> tirx.For:
         if loop.loop_var not in variables:
@@ -104,7 +107,7 @@ def _share_variable(region: tirx.For, variables: set[Any], first: tirx.For) -> t
 
 
 def _zero_outside(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
-    """Replace variables by 0 wherever their loop is not around."""
+    """Replace the variables by 0 in all statements that are not inside their loops."""
 
     def close(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         if isinstance(s, tirx.For):
@@ -134,12 +137,12 @@ class _Region(Region):
 
     @property
     def levels(self) -> list[tirx.For]:
-        """The loops that get a dimension of the partial sums."""
+        """The loops that get a dimension of the buffer of private sums."""
         plain = [x for x in self.trees if self.facts.reduction(x)[0] != "atomic"]
         return [x for x in plain if not (self.facts.shuffle_width(x) and self.count(x) == 1)]
 
     def is_shared(self, loop: tirx.For) -> bool:
-        """Return whether the partial sums of a loop are in shared memory."""
+        """Return whether the private sums of a loop should be in shared memory."""
         return self.facts.reduction(loop)[0] == "shared" or bool(self.facts.shuffle_width(loop))
 
     def rewrite(self) -> tirx.Stmt:
@@ -167,13 +170,13 @@ class _Region(Region):
                 threads = self._count_threads() if self.is_shared(loop) else 0
                 dimension.add_by_threads(code, threads)
             else:
-                # threads share the rows while they add up: no others run, and rows may be many
+                # threads share the rows of the final addition, since no other threads run then
                 shares_rows = level == 0 and self.facts.is_parallel(self.loop)
                 dimension.add(code, self.facts.reduction(loop)[1], shares_rows)
         return code.finish()
 
     def _count_threads(self) -> int:
-        """Return the number of threads in the blocks that run this region."""
+        """Return the number of threads in a GPU block that runs this region."""
         sizes = dict[str, int]()
         for fact in map(self.facts.of, (*self.around, *ir.find_loops(self.loop))):
             if fact.gpu and fact.gpu.startswith("block"):
@@ -181,16 +184,16 @@ class _Region(Region):
         return prod(sizes.values())
 
     def count(self, loop: tirx.For) -> int:
-        """Return the number of partial sums of a loop over trees: one per iteration.
+        """Return the number of private sums of a loop over trees, per row and class.
 
-        With shuffles, one per group of threads.
+        It is one per iteration, or with shuffles one per group of threads.
         """
         count = self.facts.nest[name_of(loop)].count
         assert count is not None, "the number of trees is known"
         return -(-count // (self.facts.shuffle_width(loop) or 1))
 
     def _redirect_additions(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
-        """Redirect the loop's additions to the element that `place` returns for each."""
+        """Return the loop with its additions going to the element that `place` returns for each."""
         atomic = any(self.facts.reduction(loop)[0] == "atomic" for loop in self.trees)
 
         def store(old: tirx.BufferStore) -> tirx.BufferStore:
@@ -205,14 +208,14 @@ class _Region(Region):
 
 @dataclass(frozen=True)
 class _Dimension:
-    """One dimension of the partial sums, to be reduced.
+    """Emits the reduction of one dimension of the private sums.
 
-    The outermost is added to the margins, others to their element 0.
+    The first dimension is added to the margins, each other one to its element 0.
 
     Attributes:
-        part: buffer of the partial sums: these dimensions, then classes and rows.
-        margin: the buffer of the margins.
-        counts: lengths of all dimensions.
+        part: buffer of the private sums: a dimension per loop over trees, then classes and rows.
+        margin: buffer of the margins.
+        counts: lengths of the dimensions for loops.
         level: index of this dimension.
         rows, classes: the first row or class, and the number of them.
     """
@@ -226,31 +229,31 @@ class _Dimension:
 
     @property
     def _first(self) -> int:
-        """The first element that is added to others."""
+        """The first element that is added to another one."""
         return 1 if self.level else 0
 
     def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:
-        """Return the indices of an element.
+        """Return the indices of an element of `part`.
 
-        Inner dimensions are 0, since they are reduced already.
+        Later dimensions have index 0, since they are reduced already.
         """
         inner = [ir.i64(0)] * (len(self.counts) - self.level - 1)
         return [*places, element, *inner, c, r]
 
     def _add(self, code: Builder, places: list[Any], element: Any, c: Any, r: Any) -> None:
-        """Add an element to its sum."""
+        """Emit the addition of an element to its sum."""
         source = self.part[self._at(places, element + self._first, c, r)]
         target, at = self._sum(places, c, r)
         code.store(target, target[at] + source, at)
 
     def _sum(self, places: list[Any], c: Any, r: Any) -> tuple[Any, list[Any]]:
-        """Return the buffer and indices of the sum of all elements."""
+        """Return the buffer and the indices that all elements of this dimension are added to."""
         if self.level:
             return self.part, self._at(places, ir.i64(0), c, r)
         return self.margin, [self.rows[0] + r, self.classes[0] + c]
 
     def add(self, code: Builder, width: int, shares_rows: bool) -> None:
-        """Emit loops that reduce, `width` rows at once, in blocks of rows if threads share them."""
+        """Emit the reduction, `width` rows at once; threads that share rows take blocks of them."""
         rows = self.rows[1]
         if not shares_rows or (isinstance(rows, tirx.IntImm) and int(rows) <= BLOCK_ROWS):
             return self._add_rows(code, width, ir.i64(0), rows)
@@ -270,11 +273,12 @@ class _Dimension:
     def add_by_threads(self, code: Builder, threads: int) -> None:
         """Emit the reduction for a GPU, whose threads share the rows and classes.
 
-        A thread computes whole sums. If these are fewer than half of the threads, several threads
-        share a sum: the upper half is added to the lower half, until one is left.
+        A thread computes whole sums. If there are fewer sums than half of the threads, several
+        threads share a sum: the upper half of its elements is added to the lower half, until one
+        element is left.
 
         Args:
-            code: where to append it.
+            code: where statements go.
             threads: number of threads in the block if the sums are in shared memory, else 0.
         """
         (*outer, count), spans = self.counts[: self.level + 1], [self.classes[1], self.rows[1]]

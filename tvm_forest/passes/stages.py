@@ -2,8 +2,8 @@
 
 takes: TVM's pass events while `Stages` is an instrument of the context; gives: modules.
 
-Functions are lowered one by one, by passes with the same names. So a stage holds the functions as
-they are after the passes of one name.
+Functions are lowered one by one, by passes with the same names. So a stage has the name of a pass,
+and holds all functions as they are after it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tvm
 from tvm import tirx
 
 SCHEDULE: Any = tvm.transform.module_pass(lambda mod, ctx: mod, opt_level=0, name="schedule")
-"""An empty pass, whose stage holds the functions as scheduled."""
+"""A pass that does nothing, whose stage holds the functions as scheduled."""
 
 
 @tvm.instrument.pass_instrument
@@ -22,7 +22,7 @@ class Stages:
     """Records the functions after each pass.
 
     Attributes:
-        functions: functions by name, by the name of the stage, in order.
+        functions: for each stage, in order, the functions by name.
     """
 
     def __init__(self) -> None:
@@ -30,16 +30,16 @@ class Stages:
         self._around = 0  # passes that are running
 
     def run_before_pass(self, mod: tvm.IRModule, info: Any) -> None:
-        """Count nested passes; TVM calls this."""
+        """Count the passes that are running; TVM calls this before each pass."""
         self._around += 1
 
     def run_after_pass(self, mod: tvm.IRModule, info: Any) -> None:
-        """Add functions to the stage named after the pass; TVM calls this.
+        """Add the functions to the stage named after a pass; TVM calls this after each pass.
 
         A repeated pass gets a number: "tirx.StmtSimplify" is followed by "tirx.StmtSimplify 2".
         """
         self._around -= 1
-        if self._around != 1:  # a sequence itself, or what a pass runs
+        if self._around != 1:  # a sequence itself, or a pass that another pass runs
             return
         functions = {var.name_hint: func for var, func in mod.functions.items()}
         stage, number = str(info.name), 1

@@ -6,8 +6,8 @@ takes: IRModule without blocks; gives: IRModule.
         if b0 * 64 + b1 < n:        -->           S
             S
 
-A condition that does not depend on a loop moves out of it, to the next loop. The last tile then
-costs as much as it has rows, and the walk pass can group its rows.
+A condition that does not depend on a loop's variable moves out of the loop. The time for the last
+tile then depends on its number of rows, and LowerWalks can group the rows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from .function_pass import NestPass, function_pass
 
 @function_pass
 class TightenGuards(NestPass):
-    """Bounds loops whose whole body is guarded by conditions linear in the loop variable.
+    """Bounds loops whose whole body is guarded by conditions that are linear in their variables.
 
-    Parallel loops must stay adjacent, with constant extents, to be fused.
+    Parallel loops are left unchanged, since they can be fused only if they are adjacent and have
+    constant extents.
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -54,7 +55,7 @@ class TightenGuards(NestPass):
 
 
 def _guard_together(body: tirx.Stmt) -> tirx.Stmt:
-    """Hoist the guards that all statements after a walk share."""
+    """Move the conditions that all statements of a sequence have into one guard around it."""
     parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
     if len(parts) < 2 or not all(map(_is_guarded, parts)):
         return body

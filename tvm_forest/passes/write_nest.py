@@ -1,6 +1,6 @@
-"""Writes the part of a nest that S-TIR cannot hold: loops with copies.
+"""Writes the part of a nest that S-TIR cannot represent: loops that directives have copied.
 
-takes: IRModule without blocks, its nest as it was before the first copy; gives: IRModule.
+takes: IRModule without blocks, with the nest before the first copy; gives: IRModule.
 
     for tree in range(100):   # replaced       for d1 in range(40):
         for b1 in range(64):  # replaced -->       for b1@d1 in range(64):
@@ -9,8 +9,8 @@ takes: IRModule without blocks, its nest as it was before the first copy; gives:
                                                    for b1@d2 in range(64):
                                                        S(d2 + 40, b1@d2)
 
-A loop variable of S-TIR counts iterations. Inside a copy it is replaced by the values of all loops
-that came from it, divided by its step; the divisions are exact.
+A loop variable of S-TIR counts iterations. Inside a copy, it is replaced by the sum of the values
+of all loops that were made from its loop, divided by its step; the divisions are exact.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WriteNest(NestPass):
     """Replaces loops by the copies that directives have made of them."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Find the outermost replaced loop and write the copies in its place."""
+        """Write the copies in place of the outermost loop that they replace."""
         n, facts = func.params[0].shape[0], self.facts
 
         def write(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
@@ -52,8 +52,8 @@ class _Writer:
     Attributes:
         facts: facts about the loops of the nest.
         n: number of rows.
-        origins: variable and step of the S-TIR loop behind each index.
-        store: the innermost statement of that nest.
+        origins: variable and step of each S-TIR loop that is replaced, by its name.
+        store: the innermost statement of the S-TIR nest.
     """
 
     facts: NestFacts
@@ -63,21 +63,21 @@ class _Writer:
 
     @classmethod
     def of(cls, facts: NestFacts, n: Any, statement: tirx.Stmt) -> _Writer:
-        """Take apart a nest of S-TIR; its guards are written again."""
+        """Read the loops and the store of an S-TIR nest; its guards will be written anew."""
         steps = {name: amount(loop.step, n) for name, loop in facts.origins.items()}
         origins = {name_of(x): (x.loop_var, steps[name_of(x)]) for x in ir.find_loops(statement)}
         (store,) = ir.find_stores(statement)
         return cls(facts, n, origins, store)
 
     def write(self, around: dict[str, Any]) -> tirx.Stmt:
-        """Write all loops inside the innermost of those `around`, whose values are given."""
+        """Return all loops inside the innermost of those `around`, whose values are given."""
         nest = self.facts.nest
         outer = [name for name in nest.names() if name in around]
         parent = nest[outer[-1]] if outer else nest.nest
         return ir.join_statements([self._loop(child, around) for child in parent.children])
 
     def _loop(self, loop: Loop, around: dict[str, Any], outer: Any = None) -> tirx.Stmt:
-        """Write a loop; one with a `case` gets a condition on the `outer` loop's variable."""
+        """Return a loop and all loops inside; one with a `case` runs for that value of `outer`."""
         var = tirx.Var(ir.name_of_var(loop.name.split("@")[0]), "int64")
         step = amount(loop.step, self.n)
         inside = {**around, loop.name: var * step + loop.start}
@@ -92,7 +92,7 @@ class _Writer:
         return ir.guard(written, [] if loop.case is None else [tirx.EQ(outer, ir.i64(loop.case))])
 
     def _leaf(self, around: dict[str, Any]) -> tirx.Stmt:
-        """Return the store for the values of the loops around it, under their guards."""
+        """Return the store for the given values of the loops around it, under their guards."""
         copies = self.facts.nest.copies
         counts = {
             var: tirx.floordiv(sum(around[x] for x in copies(name) if x in around), step)

@@ -3,7 +3,7 @@
     import tvm_forest.relax                              # registers the operator
     bb.emit(tvm_forest.relax.predict(rows, model))       # in a function of a module
 
-takes: models, Relax modules; gives: calls of the operator, modules.
+takes: models, Relax modules; gives: calls of the operator `relax.tvm_forest.predict`, modules.
 """
 
 from importlib import import_module

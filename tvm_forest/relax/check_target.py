@@ -1,11 +1,11 @@
-"""A Relax operator that checks, at compile time, that functions were made for the target's CPU.
+"""A Relax operator that checks, at compile time, that the target's CPU can run some functions.
 
-takes: rows; gives: the same rows, or an error of ours.
+takes: rows; gives: the same rows, or an InputError while the module is compiled.
 
     rows = R.tvm_forest.check_target(rows, target='{"kind": "llvm", "mcpu": "znver4"}')
 
-A PrimFunc may hold instructions by name. LLVM ends the process where the CPU that it compiles for
-lacks one, and this operator, whose legalisation comes earlier, refuses that.
+A PrimFunc may call instructions by name, and LLVM ends the process if the CPU that it compiles for
+lacks one. This operator is legalised before that, and raises an error instead.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ NAME = "relax.tvm_forest.check_target"
 
 
 def check_target(rows: relax.Expr, target: str) -> relax.Call:
-    """Return a call that returns its rows, and refuses to be compiled for another CPU.
+    """Return a call that returns its rows, and cannot be compiled for a CPU that lacks features.
 
     Args:
-        rows: any tensor that the functions take.
-        target: what the functions were made for, see `name_target`.
+        rows: any tensor that is passed to the functions.
+        target: the CPU that the functions were made for, see `name_target`.
     """
     attrs = tvm.ir.make_node(DICT_ATTRS, target=str(target))
     return relax.Call(Op.get(NAME), [rows], attrs)
 
 
 def name_target(target: Target) -> str:
-    """Return a CPU as the text that `check_target` takes."""
+    """Return a CPU as JSON text for `check_target`: its kind, and "mtriple" and "mcpu"."""
     full = tvm_target(target).export()
     return json.dumps({key: str(full[key]) for key in ("kind", "mtriple", "mcpu") if key in full})
 
@@ -67,7 +67,10 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _find_missing(made_for: str, spec: dict[str, Any]) -> list[str]:
-    """Return the features that a TVM target lacks; without "mcpu" it is the oldest 64-bit CPU."""
+    """Return the CPU features of `made_for` that a TVM target lacks.
+
+    A target for x86-64 without "mcpu" counts as the oldest 64-bit CPU.
+    """
     if str(spec["kind"]) != "llvm":
         return ["a CPU"]
     if str(spec.get("mtriple", "x86_64")).startswith("x86_64"):

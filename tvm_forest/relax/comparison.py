@@ -1,10 +1,10 @@
 """Float comparisons that fast-math compilers cannot break, because they compare bits.
 
-takes: expressions of float32 or float64; gives: expressions of whole numbers.
+takes: expressions of float32 or float64; gives: integer expressions.
 
-TVM has code for GPUs of NVIDIA compiled with fast math, whose comparisons take subnormal numbers
-for zero. The bits of floats, read as whole numbers, are in the order of the floats, negative ones
-backwards; comparing those is right under any options.
+TVM compiles code for NVIDIA GPUs with fast math, whose comparisons treat subnormal numbers as zero.
+The bits of floats, read as integers, have the order of the floats, reversed for negative ones;
+comparing these integers is right under any compiler options.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from tvm import tirx
 
 INFINITY = {"int32": 0x7F800000, "int64": 0x7FF0000000000000}
-"""The bits of infinity."""
+"""The bits of infinity as an integer, by the dtype of the integer."""
 
 
 def order_of(x: Any) -> Any:
-    """Return an integer that orders floats of one dtype; both zeros give 0."""
+    """Return an integer expression that is ordered as the floats are; both zeros give 0."""
     bits, magnitude, _ = _take_apart(x)
     return tirx.Select(bits < 0, 0 - magnitude, bits)
 
 
 def order_of_number(value: float, dtype: Any) -> Any:
-    """Return the order of a constant; CUDA text cannot cast the bits of constants."""
+    """Return `order_of` a constant, computed here, as CUDA text cannot cast bits of constants."""
     number = np.array(value, str(dtype))
     bits = int(number.view(f"i{number.itemsize}"))
     magnitude = int(abs(number).view(f"i{number.itemsize}"))
@@ -33,19 +33,19 @@ def order_of_number(value: float, dtype: Any) -> Any:
 
 
 def is_nan(x: Any) -> Any:
-    """Return whether a number is NaN."""
+    """Return an expression for whether a float is NaN."""
     _, magnitude, dtype = _take_apart(x)
     return magnitude > tirx.const(INFINITY[dtype], dtype)
 
 
 def order_with_nan_last(x: Any) -> Any:
-    """Return the order of a number; NaN comes last."""
+    """Return `order_of` a float, or the largest integer for NaN."""
     dtype = _take_apart(x)[2]
     return tirx.Select(is_nan(x), tirx.max_value(dtype), order_of(x))
 
 
 def _take_apart(x: Any) -> tuple[Any, Any, str]:
-    """Return the bits of a number, the bits without the sign, and their dtype."""
+    """Return the bits of a float as an integer, the same without the sign, and its dtype."""
     kind = x.dtype if hasattr(x, "dtype") else x.ty.dtype
     dtype = str(kind).replace("float", "int")
     bits = tirx.reinterpret(dtype, x)

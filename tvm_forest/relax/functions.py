@@ -1,4 +1,4 @@
-"""Builds one function that serves batches of all sizes.
+"""Builds one function for batches of all sizes, which chooses a schedule by the number of rows.
 
 takes: BuildRequest; gives: a PrimFunc (rows, model ..., results ...) and its arrays.
 
@@ -39,14 +39,14 @@ from .gpu.amd_kernels import make_portable
 from .gpu.kernels import embed_kernels
 
 OPAQUE = 8
-"""Relax's name of the pattern of functions that are not fused."""
+"""Relax's number for the pattern of functions that it does not fuse with others."""
 
 
 STACK_BYTES = 1024
 """Largest buffer that TVM keeps on the stack, in bytes."""
 
 PREPARE = {"cuda": embed_kernels, "rocm": make_portable}
-"""By kind of target, the function that protects GPU kernels from TVM's passes."""
+"""Functions that protect GPU kernels from TVM's passes, by kind of target."""
 
 
 class BatchFunction(NamedTuple):
@@ -54,8 +54,9 @@ class BatchFunction(NamedTuple):
 
     Attributes:
         func: takes rows, arrays of the model, results.
-        arrays: what it is to be given for the arrays, by the names of its parameters.
-        columns: (T, W), the places `round * C + class` of each tree of the source model.
+        arrays: the arrays to pass for the model, by the names of its parameters.
+        columns: (T, W), the columns of leaf results for each tree of the source model, see
+            `results.columns_of_trees`.
     """
 
     func: tirx.PrimFunc
@@ -67,11 +68,10 @@ def lower_for_batches(request: BuildRequest) -> BatchFunction:
     """Lower a forest into one function for all batch sizes.
 
     Args:
-        request: for one output, what the function gives.
+        request: a request with one output.
 
     Raises:
-        UnsupportedModel: rows would have to be encoded or prepared in Python.
-        ScheduleError, BuildError, InputError: see `compiler.compile_forest`.
+        UnsupportedModel, ScheduleError, BuildError, InputError: see `compiler.compile_forest`.
     """
     laid_out = lay_out(request)
     lowered = compiler.lower_request(request, laid_out)
@@ -87,12 +87,13 @@ def lower_for_batches(request: BuildRequest) -> BatchFunction:
 
 
 def leave_out_memberships(request: BuildRequest) -> BuildRequest:
-    """Remove schedules whose rows need membership columns, which only Python can append.
+    """Remove schedules whose rows need membership columns, which only Python code can append.
 
-    Batches that they would serve are served by the next one.
+    Batches of a removed schedule go to that for the next smaller batches, or if there is none, for
+    the next larger ones.
 
     Raises:
-        UnsupportedModel: none is left.
+        UnsupportedModel: no schedule is left.
     """
     forest, schedules = request.forest, request.schedules
     kept = {k: sch for k, sch in schedules.items() if not takes_memberships(sch.layout, forest)}
@@ -110,10 +111,13 @@ def leave_out_memberships(request: BuildRequest) -> BuildRequest:
 def choose_by_rows(
     parts: list[tuple[int, tirx.PrimFunc, list[Array]]],
 ) -> tuple[tirx.PrimFunc, dict[str, Array]]:
-    """Combine functions into one that selects by the number of rows.
+    """Combine functions into one that selects among them by the number of rows.
 
     Args:
-        parts: the smallest batch that each serves, ascending; the function; its arrays.
+        parts: for each function, in ascending order: its smallest batch, the function, its arrays.
+
+    Returns:
+        The function, and its arrays by the names of their parameters.
     """
     first = parts[0][1]
     rows, results = first.params[0], list(first.params[1 + int(first.attrs[MODEL]) :])
@@ -141,9 +145,9 @@ def choose_by_rows(
 def hide_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Replace some buffers by views, which TVM's pipeline does not analyse.
 
-    It works out which part of a buffer is accessed, and makes the buffer smaller. Where an address
-    is given to a function that reads on from there, it would find one element. For large buffers
-    that are accessed at places which are loaded, such as bit planes, it would take seconds.
+    TVM shrinks a buffer to the part that is accessed. Where the address of an element is passed to
+    a function that reads further elements, it would keep only the first. For large buffers with
+    indices that are loaded from memory, such as bit planes, the analysis would take seconds.
     """
     accesses = find_all(func.body, tvm.ir.TensorLoad), find_stores(func.body)
     places = [(x.source, x.indices) for x in accesses[0]]

@@ -1,8 +1,8 @@
-"""Stores string labels with a module, whose outputs are indices: TVM has no string tensors.
+"""Stores string labels with a module, whose outputs are label indices: TVM has no string tensors.
 
-takes: IRModule; gives: for each output, the texts in the order of their places.
+takes: IRModule; gives: the labels of each output, in the order of their indices.
 
-They stay with the module as its attribute `tvm_forest.labels`, which holds JSON.
+The module holds them as JSON in its attribute `tvm_forest.labels`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ATTRIBUTE = "tvm_forest.labels"
 
 
 def attach_labels(mod: tvm.IRModule, labels: Mapping[str, Sequence[Any]]) -> tvm.IRModule:
-    """Return a module with the labels of its outputs as an attribute; none if there are none."""
+    """Return a module with the labels of its outputs as an attribute, if there are labels."""
     if not labels:
         return mod
     texts = {
@@ -31,11 +31,11 @@ def labels_of(mod: tvm.IRModule) -> dict[str, list[Any]]:
     """Return the labels of outputs that are label indices, or have a column per class.
 
     Args:
-        mod: a module that `from_sklearn` or `from_onnx` gave, before or after other passes.
+        mod: a module from `from_sklearn` or `from_onnx`, before or after other passes.
 
     Returns:
-        dict: for the name of each such output, the text of place 0, of place 1 and so on, or the
-        classes of its columns, texts or numbers. Empty for a module without such outputs.
+        dict: by the name of each such output, the label of index 0, of index 1 and so on, or the
+        class of each column, a text or a number. Empty for a module without such outputs.
     """
     text = (mod.attrs or {}).get(ATTRIBUTE)
     return dict(json.loads(str(text))) if text is not None else {}

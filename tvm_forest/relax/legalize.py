@@ -1,9 +1,9 @@
-"""Legalises the operator: TVM then compiles the forest itself.
+"""Legalises the operator `relax.tvm_forest.predict`: TVM then compiles the forest itself.
 
 takes: a call of the operator; gives: calls of PrimFuncs in the same module.
 
-The user's pipeline makes the machine code, so it decides about threads and flags. What is emitted
-here is code for the target that the module is compiled for, and no other instruction.
+The user's pipeline makes the machine code, so it decides about threads and flags. The PrimFuncs use
+only instructions of the target that the module is compiled for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .targets import from_tvm
 
 
 def legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return the replacement of a call; errors are those of `lowering.expand`."""
+    """Return the expression that replaces a call; for errors see `lowering.expand`."""
     current, vdevice = tvm.target.Target.current(allow_none=True), call.args[0].ty.vdevice
     known = current if vdevice is None else vdevice.target
     elsewhere = current is not None and current.kind != known.kind

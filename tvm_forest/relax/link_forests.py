@@ -1,12 +1,12 @@
 """Compiles forests with this package, and links them to a module that TVM compiles.
 
-takes: IRModule with calls of the operator; gives: IRModule that calls functions of an external
-module, which holds the machine code of all its forests.
+takes: IRModule with calls of `relax.tvm_forest.predict`; gives: IRModule that calls functions of an
+external module, which holds the machine code of all its forests.
 
     y = R.tvm_forest.predict(x, model)  -->  y = R.call_dps_packed("tvm_forest_...", (x, bytes))
 
-The machine code is that of a Predictor: the same passes, flags and schedules. Parallel loops run on
-the threads of TVM's runtime.
+The machine code is made as for a Predictor: by the same passes, flags and schedules. Parallel loops
+run on the threads of TVM's runtime.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .operator import NAME
 from .targets import is_gpu
 
 LINKED = "tvm_forest.linked"
-"""Attribute of a module: the names of the functions of its forests."""
+"""Attribute of a module with the names of the compiled functions of its forests."""
 
 ALIGNMENT = 64
 """Alignment of arrays, in bytes: a cache line."""
@@ -51,7 +51,7 @@ class LinkForests:
         mod = tvm_forest.relax.LinkForests()(mod)
 
     Args:
-        target: what forests are compiled for, see `tvm_forest.build`; by default the CPU at hand.
+        target: target for the forests, see `tvm_forest.build`; by default the CPU at hand.
 
     Raises:
         InputError: the target is unknown, or a GPU.
@@ -67,7 +67,7 @@ class LinkForests:
             )
 
     def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
-        """Rewrite all Relax functions."""
+        """Replace the calls of the operator in all Relax functions, and attach the machine code."""
         linker = _Linker(mod, self.target)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
@@ -83,14 +83,14 @@ class LinkForests:
 def register_linked(mod: tvm.IRModule) -> list[str]:
     """Register linked forests, so that `exec_mode="compiled"` finds them.
 
-    Bytecode finds them by itself. Compiled code looks functions of external modules up in TVM's
-    global registry, where they stay until the process ends, or `tvm_ffi.remove_global_func`.
+    Bytecode finds them without this. Compiled code looks up functions of external modules in TVM's
+    global registry, where they stay until `tvm_ffi.remove_global_func` or the end of the process.
 
     Args:
-        mod: what `LinkForests` returned.
+        mod: a module that `LinkForests` returned.
 
     Returns:
-        list[str]: the names of the functions. A process that loads an exported module registers
+        list[str]: the names of the functions. A process that loads an exported module must register
         each itself: `tvm_ffi.register_global_func(name, module.get_function(name, True))`.
     """
     names = [str(name) for name in _list_attribute(mod, LINKED)]
@@ -107,12 +107,12 @@ def _list_attribute(mod: tvm.IRModule, key: str) -> list[Any]:
 
 @mutator
 class _Linker(PyExprMutator):
-    """Replaces the calls of a module, and collects the functions that are called instead."""
+    """Replaces the operator's calls in a module, and collects the functions called instead."""
 
     def __init__(self, mod: tvm.IRModule, target: Target) -> None:
         super().__init__(mod)
         self.target = target
-        self.before = len(_list_attribute(mod, LINKED))  # functions that have other names
+        self.before = len(_list_attribute(mod, LINKED))  # the module has so many names already
         self.functions: dict[str, tirx.PrimFunc] = {}
         self.has_gpu = any(map(is_gpu, (mod.global_infos or {}).get("vdevice", ())))
 
@@ -125,14 +125,17 @@ class _Linker(PyExprMutator):
             return expand(self.builder_, call, self.target, partial(self._link, lambda x: x))
         vdevice = call.args[0].ty.vdevice
         if vdevice is None or is_gpu(vdevice):
-            return call  # FLegalize makes kernels of it
+            return call  # FLegalize turns it into kernels
         builder = DeviceBuilder(self.builder_, vdevice.target, vdevice, on_gpu=False)
         return expand(builder, call, self.target, partial(self._link, builder.bring))
 
     def _link(
         self, bring: Any, function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
     ) -> list[relax.Expr]:
-        """Return the results of a function, with its constant placed by `bring`."""
+        """Emit a call of a function, whose arrays are one constant; return its results.
+
+        `bring` copies the constant to the device of the rows.
+        """
         data, offsets = join_arrays(list(function.arrays.values()))
         func = function.func.with_attr(OFFSETS, offsets)
         name = f"tvm_forest_{_digest(func, data)}_{self.before + len(self.functions)}"
@@ -161,13 +164,17 @@ class _Linker(PyExprMutator):
 
 
 def _digest(func: tirx.PrimFunc, data: Array) -> str:
-    """Return a key of a function and its arrays that is unique across separately linked modules."""
+    """Return a key for a function and its arrays, so that names differ in all linked modules."""
     text = f"{tvm_ffi.structural_hash(func)} ".encode()
     return hashlib.sha256(text + data.tobytes()).hexdigest()[:12]
 
 
 def join_arrays(arrays: list[Array]) -> tuple[Array, list[int]]:
-    """Concatenate arrays as bytes; return these, the offset of each, and the size."""
+    """Concatenate arrays as bytes at aligned offsets.
+
+    Returns:
+        uint8 (bytes,), and a list: the offset of each array, and last the number of bytes.
+    """
     offsets = [0]
     for array in arrays:
         offsets.append(-(-(offsets[-1] + array.nbytes) // ALIGNMENT) * ALIGNMENT)

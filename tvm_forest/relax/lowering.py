@@ -1,6 +1,6 @@
-"""Expands a call of the operator into calls of compiled functions.
+"""Expands a call of `relax.tvm_forest.predict` into calls of compiled functions.
 
-takes: a call, its Forest, and a way to compute one function; gives: expressions.
+takes: a call of the operator, and a function that emits one call; gives: expressions.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from .operator import read_outputs, read_schedules
 from .outputs import assemble, function_of
 
 Compute = Callable[[BatchFunction, Any, list[relax.TensorType]], list[Any]]
-"""Takes a function, the rows and the types of its results; gives these as expressions."""
+"""Emits a call of a compiled function, given the rows and the types of its results, and returns the
+results as expressions."""
 
 
 def expand(bb: relax.BlockBuilder, call: relax.Call, target: Target, compute: Compute) -> Any:
-    """Return the expression for a call, with functions for a target.
+    """Return the expression that replaces a call of the operator, for a target.
 
     Raises:
-        UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
+        UnsupportedModel, ScheduleError, BuildError: see `lower_outputs`.
     """
     forest, outputs = from_constant(call.args[1]), read_outputs(call)
     functions = lower_outputs(
@@ -51,10 +52,11 @@ def lower_outputs(
     target: Target,
     exact: bool,
 ) -> dict[Output, BatchFunction]:
-    """Return the functions for some outputs; without schedules, with the default ones.
+    """Return the lowered functions for some outputs; None stands for the default schedules.
 
     Raises:
-        UnsupportedModel, ScheduleError, BuildError: see `lower_for_batches`.
+        UnsupportedModel: rows would have to be encoded, or given membership columns, in Python.
+        ScheduleError, BuildError, InputError: see `lower_for_batches`.
     """
     refuse_encoder(forest)
     schedules = schedules or choose_schedules(forest, target)
@@ -75,7 +77,7 @@ def compute_outputs(
     rows: Any,
     compute: Compute,
 ) -> Any:
-    """Return outputs computed by functions for rows: an expression, or a tuple of several."""
+    """Return the expression of an output, or a tuple of several, computed from rows."""
     cleaned = clean_rows(bb, forest, rows)
     results = {
         name: compute(function, cleaned, types_of_results(forest, name, function, rows.ty))
@@ -89,7 +91,7 @@ def compute_outputs(
 
 
 def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
-    """Return the default schedules of a target that TVM's own pipeline compiles correctly."""
+    """Return default schedules for a target that TVM's own pipeline compiles correctly."""
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
         return {1: hop_schedule(forest, target).without("cache")}
     here = replace(target, shared_limit=STATIC_SHARED_BYTES)
@@ -121,7 +123,13 @@ def clean_rows(bb: relax.BlockBuilder, forest: Forest, rows: Any) -> Any:
 
 
 def _mark_missing(forest: Forest, rows: te.Tensor, may_be_zero: te.Tensor) -> te.Tensor:
-    """Replace other missing values by NaN, (n, F)."""
+    """Replace all values that the model takes for missing by NaN, (n, F).
+
+    Args:
+        forest: the model.
+        rows: (n, F).
+        may_be_zero: bool (F,), False for the features whose zeros are missing values.
+    """
     dtype = rows.dtype
     nan, zero = (tirx.const(float(x), dtype) for x in (np.nan, ZERO))
 

@@ -1,8 +1,8 @@
 """A forest as a constant of a Relax module.
 
-takes: Forest; gives: a uint8 constant that holds an archive of ours, and the Forest again.
+takes: Forest; gives: a uint8 constant that holds the forest as an archive, and the Forest again.
 
-The archive is one of `system/archive.py`: a manifest and arrays with a checksum, and no code.
+The archive is that of `system/archive.py`: a manifest and arrays with a checksum, and no code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def to_bytes(forest: Forest) -> Array:
     """Return a forest as the bytes of an archive, uint8 (bytes,).
 
     Raises:
-        UnsupportedModel: its labels are Python objects that JSON cannot say, or see
+        UnsupportedModel: its labels are Python objects that JSON cannot represent, or see
             `refuse_encoder`.
     """
     refuse_encoder(forest)
@@ -47,7 +47,7 @@ def refuse_encoder(forest: Forest) -> None:
     """Refuse a forest whose rows contain strings, which tensors cannot hold.
 
     Raises:
-        UnsupportedModel: as said.
+        UnsupportedModel: the forest has an encoder.
     """
     if forest.encoder is not None:
         raise UnsupportedModel(
@@ -65,7 +65,7 @@ def from_constant(model: relax.Expr) -> Forest:
     """Return the forest of a constant.
 
     Raises:
-        ModelFormatError: it is no constant, or holds no archive of a forest that is whole.
+        ModelFormatError: it is not a constant, or does not hold an intact archive of a forest.
     """
     if not isinstance(model, GenericConst):
         raise ModelFormatError(
@@ -80,7 +80,7 @@ def from_bytes(data: bytes) -> Forest:
     """Return the forest of the bytes of an archive.
 
     Raises:
-        ModelFormatError: they are no archive of a forest that is whole.
+        ModelFormatError: they are not an intact archive of a forest.
     """
     manifest, parts = archive.unpack(data, WHERE)
     if (manifest.get("kind"), manifest.get("format")) != (KIND, FORMAT):

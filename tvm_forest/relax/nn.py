@@ -13,12 +13,12 @@ takes: models; gives: modules for `export_tvm`.
     mod, params = Net().export_tvm(spec={"forward": {"x": spec.Tensor(["n", 12], "float32")}})
     tvm.compile(mod, target)          # params: trees.nodes, trees.leaf_value, ..., dense.weight
 
-A `ParameterForest` holds the arrays of the compiled model as parameters. Their layout is the
-schedules', and these are a target's, so it is named when the module is made: the one that
-`tvm.compile` will get. Without one, the code runs on every x86-64 CPU. A module that is compiled
-for a CPU which lacks an instruction of the code is refused by an error, see `check_target`.
+A `ParameterForest` holds the arrays of the compiled model as parameters. Their layout depends on
+the schedules, and these on the target, so it needs the target of `tvm.compile` when it is created.
+By default, the code runs on every x86-64 CPU. Compiling the module for a CPU that lacks an
+instruction of the code raises an error, see `check_target`.
 
-A `ConstantForest` is the operator, with the model as a constant, and knows of no target.
+A `ConstantForest` is a call of the operator with the model as a constant; it needs no target.
 """
 
 from __future__ import annotations
@@ -50,19 +50,21 @@ WHERE = "tvm_forest.relax.nn.ParameterForest: argument"
 class ParameterForest(nn.Module):
     """A forest whose arrays are parameters of the module.
 
-    Constants remain what is not of the walk: labels, the order of leaves, and what is missing.
+    Arrays that the walk does not read remain constants: labels, the order of leaves, and the
+    description of missing values.
 
     Args:
-        model: what `tvm_forest.load` takes.
-        target: what the module will be compiled for, a CPU: a target of TVM, what makes one, or a
-            `tvm_forest.Target`; None for every x86-64 CPU.
+        model: a model that `tvm_forest.load` accepts.
+        target: the CPU that the module will be compiled for: a target of TVM, its string or dict,
+            or a `tvm_forest.Target`; None for every x86-64 CPU.
         schedule: how to evaluate the model, see `tvm_forest.build`; None for the default ones.
         outputs: a name, or several, see `tvm_forest.relax.outputs`; by default values (n, C).
         exact: refuse a schedule that adds leaves in another order than the model does.
 
     Raises:
         ModelFormatError: see `tvm_forest.load`.
-        UnsupportedModel: see `tvm_forest.load`; the model gives no such output; a GPU.
+        UnsupportedModel: see `tvm_forest.load`; or the model has no such output; or the target is
+            a GPU.
         InputError: an output or a target is unknown.
         ScheduleError, BuildError: see `tvm_forest.build`.
     """
@@ -100,7 +102,7 @@ class ParameterForest(nn.Module):
         return name
 
     def to(self, dtype: str | None = None) -> None:
-        """Do nothing: the dtypes are the model's, and needed for exact results."""
+        """Do nothing: exact results need the model's own dtypes."""
 
     def forward(self, rows: nn.Tensor) -> nn.Tensor | tuple[nn.Tensor, ...]:
         """Return the outputs.
@@ -112,7 +114,7 @@ class ParameterForest(nn.Module):
             A tensor, or a tuple of them if there are several outputs.
 
         Raises:
-            InputError: rows of another shape or dtype.
+            InputError: the rows have another shape or dtype.
         """
         check_rows(self._forest, rows._expr)
         bb = relax.BlockBuilder.current()
@@ -123,7 +125,7 @@ class ParameterForest(nn.Module):
     def _compute(
         self, function: BatchFunction, rows: Any, kinds: list[relax.TensorType]
     ) -> list[relax.Expr]:
-        """Return the results of a function for rows and parameters."""
+        """Emit a call of a function with the parameters for its arrays; return its results."""
         func = function.func.without_attr("target").without_attr("global_symbol")
         arrays = [getattr(self, self._names[id(array)]) for array in function.arrays.values()]
         out = [nn.Tensor.from_ty(kind) for kind in kinds]
@@ -133,7 +135,7 @@ class ParameterForest(nn.Module):
 
 
 class ConstantForest(nn.Module):
-    """A forest as one constant: a call of the operator `relax.tvm_forest.predict`.
+    """A forest as a call of `relax.tvm_forest.predict`, with the model as a constant.
 
     Args:
         model, outputs, schedule, exact: see `tvm_forest.relax.predict`.
@@ -162,7 +164,7 @@ def _read_target(target: Any) -> Target:
     """Convert to a Target, which must be a CPU.
 
     Raises:
-        InputError: TVM knows no such target, or nothing is compiled for it.
+        InputError: TVM does not know the target, or this package does not support it.
         UnsupportedModel: it is a GPU.
     """
     if isinstance(target, str | dict):

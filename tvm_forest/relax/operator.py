@@ -1,13 +1,13 @@
 """The Relax operator `relax.tvm_forest.predict`.
 
-takes: rows, a model as a constant, attributes; gives: a call, its type, and its way of printing.
+takes: rows, a model as a constant, attributes; gives: a call, its type, its name in TVMScript.
 
     R.tvm_forest.predict(rows, model, outputs=["margin", "label"], schedule={}, exact=True)
 
 Attributes of a call:
-    outputs     names of `outputs.OUTPUTS`; of several, the call gives a tuple.
-    schedule    by the smallest batch that each serves, the JSON texts of schedules; empty for the
-                default ones of the target that the module is compiled for.
+    outputs     names from `outputs.OUTPUTS`; for several, the call returns a tuple.
+    schedule    JSON texts of schedules, each by its smallest batch; empty for the default schedules
+                of the target that the module is compiled for.
     exact       whether a schedule that adds leaves in another order than the model is refused.
 """
 
@@ -49,24 +49,28 @@ def predict(
 ) -> relax.Call:
     """Return a call of the operator, to be emitted into a Relax function.
 
+    Emitting it raises InputError or UnsupportedModel if the rows have another shape or dtype, an
+    output is unknown, or the model does not have it.
+
     Args:
         rows: tensor (n, F) of the model's `row_dtype`; NaN is a missing value.
-        model: what `tvm_forest.load` takes, or a constant that `to_constant` made of it.
+        model: a model that `tvm_forest.load` accepts, or the constant of it by `to_constant`.
         outputs: one name, or several, of "margin", "value", "probability", "label", "leaf" and
             "per_tree"; see `tvm_forest.relax.outputs`.
-        schedule: how to evaluate the model, see `tvm_forest.build`, or their JSON texts; None for
-            the default ones of the target that the module is compiled for.
+        schedule: schedules as in `tvm_forest.build`, or their JSON texts; None for the default ones
+            of the target that the module is compiled for.
         exact: refuse a schedule that adds leaves in another order than the model does.
-        records: file that `tvm_forest.tune` has written on this machine for its CPU, in place of
-            schedule: its fastest ones are used.
+        records: path of a file that `tvm_forest.tune` has written on this machine for its CPU; its
+            fastest schedules are used. Not together with `schedule`.
 
     Returns:
         Call: a tensor, or a tuple of them if `outputs` is a sequence of several.
 
     Raises:
-        ModelFormatError, UnsupportedModel: see `tvm_forest.load`; the model gives no such output.
-        InputError: an output is unknown, or records hold nothing for this model here.
-        ScheduleError: the schedules are none.
+        ModelFormatError, UnsupportedModel: see `tvm_forest.load`.
+        InputError: the records have no entry for this model and machine, or schedules are given
+            too.
+        ScheduleError: an object or a key in `schedule` is invalid.
     """
     if records is not None:
         schedule = _read_records(records, model, schedule)
@@ -94,10 +98,10 @@ def _to_texts(schedule: Any) -> dict[str, str]:
 
 
 def read_schedules(call: relax.Call) -> dict[int, Schedule] | None:
-    """Return the schedules of a call, None for the default ones.
+    """Return the schedules of a call by their smallest batch; None for the default ones.
 
     Raises:
-        ScheduleError: a text is no schedule, or a key no number of rows.
+        ScheduleError: a text is not a schedule, or a key is not a number of rows.
     """
     texts = call.attrs["schedule"]
     if not texts:
@@ -126,10 +130,10 @@ def _infer_type(call: relax.Call, bb: relax.BlockBuilder) -> Any:
 
 
 def check_rows(forest: Forest, rows: relax.Expr) -> tuple[Any, Any]:
-    """Return the number of rows and the device they are on.
+    """Check the rows of a call; return their number and their VDevice.
 
     Raises:
-        InputError: they are no matrix of the model's width and dtype.
+        InputError: the rows are not a matrix of the model's width and dtype.
     """
     kind = rows.ty
     wanted = f"({'n'}, {forest.row_width}) {forest.row_dtype}"
@@ -153,7 +157,8 @@ def check_rows(forest: Forest, rows: relax.Expr) -> tuple[Any, Any]:
 def register() -> None:
     """Register the operator, and our exceptions, with TVM, once per process.
 
-    TVM's passes hand on errors of Python by name; those it does not know become RuntimeError.
+    TVM passes errors from Python on by the names of their classes; unknown classes become
+    RuntimeError.
     """
     for error in ForestError.__subclasses__():
         tvm_ffi.register_error(f"tvm_forest.{error.__name__}", error)
@@ -175,10 +180,10 @@ def register_operator(
     """Register a pure operator `relax.tvm_forest.<function>` with TVM, once per process.
 
     Args:
-        function: makes a call; TVMScript finds it as `R.tvm_forest.<function>`.
-        description: what the operator gives.
-        arguments: what its arguments are, by name.
-        infer_type: takes a call and a block builder; gives the type.
+        function: function that returns a call; `R.tvm_forest.<function>` in TVMScript.
+        description: description of the operator, for TVM.
+        arguments: descriptions of its arguments, by name.
+        infer_type: function of a call and a block builder that returns the type.
         attributes: further attributes by TVM's names, such as FLegalize.
     """
     name = f"relax.tvm_forest.{function.__name__}"

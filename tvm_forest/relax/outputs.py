@@ -2,13 +2,13 @@
 
 takes: Forest, type of the rows, names of outputs; gives: types; expressions over results.
 
-    margin        (n, C)      what `Predictor.predict_margin` gives, one column for each output
+    margin        (n, C)      as `Predictor.predict_margin`, with one column for each output
     value         (n, C)      margins after the link, such as the probability of the second class
-    probability   (n, C), or (n, 2) of two classes: what `Predictor.predict_proba` gives
-    label         (n,), or (n, targets): numbers; of labels that are texts, the place in
-                  `Forest.labels` as int64
-    leaf          (n, T)      what `Predictor.apply` gives
-    per_tree      (n, T), or (n, T, C) of leaf vectors: what `Predictor.predict_per_tree` gives
+    probability   (n, C), or (n, 2) for two classes: as `Predictor.predict_proba`
+    label         (n,), or (n, targets): numbers; for labels that are strings, their indices in
+                  `Forest.labels`, int64
+    leaf          (n, T)      as `Predictor.apply`
+    per_tree      (n, T), or (n, T, C) for leaf vectors: as `Predictor.predict_per_tree`
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def function_of(output: str) -> Output:
 
 
 def check_outputs(forest: Forest, outputs: list[str]) -> None:
-    """Refuse unknown outputs.
+    """Refuse outputs that are unknown, or that the model does not have.
 
     Raises:
-        InputError: no outputs, or unknown ones.
-        UnsupportedModel: the model gives no probabilities, or no labels.
+        InputError: there is no output, or an unknown one.
+        UnsupportedModel: the model has no probabilities, or no labels.
     """
     unknown = [name for name in outputs if name not in OUTPUTS]
     if unknown or not outputs:
@@ -93,7 +93,7 @@ def _label_columns(forest: Forest) -> tuple[int, ...]:
 def label_table(forest: Forest) -> Array:
     """Return the numbers that a module outputs for `Forest.labels`, (labels,).
 
-    TVM has no tensors of texts, so of these a module gives the places.
+    TVM has no tensors of strings, so for string labels these are the indices 0, 1, ...
     """
     labels = forest.labels if forest.labels is not None else np.zeros(0, np.int64)
     return labels if labels.dtype.kind in "iufb" else np.arange(len(labels))
@@ -108,11 +108,11 @@ def assemble(
     """Assemble an output from the results of a function.
 
     Args:
-        bb: takes what has to be computed in addition.
+        bb: builder for further computations.
         forest: the model.
         output: one of `OUTPUTS`.
-        results: expressions of what its function writes, see `result_names`, or of what leaves say.
-        columns: (T, W), the places `round * C + class` of each tree of the source model.
+        results: expressions of the function's results: those of `result_names`, or one of leaves.
+        columns: (T, W), the columns of leaf results for each tree of the source model.
     """
     if function_of(output) != SUMS:
         return _order_leaves(bb, forest, output, results[0], columns)
@@ -130,7 +130,7 @@ def assemble(
 def _order_leaves(
     bb: relax.BlockBuilder, forest: Forest, output: str, leaves: Any, columns: Array
 ) -> Any:
-    """Return leaf numbers or values in the source model's order."""
+    """Return leaf numbers, or leaf values, in the order of the source model's trees."""
     dtype = forest.leaf_id_dtype if output == "leaf" else forest.sum_dtype
     width = forest.n_outputs if output == "per_tree" and forest.has_vectors else 1
     places = columns[:, :width].ravel()
@@ -155,7 +155,10 @@ def _add_complement(value: te.Tensor) -> te.Tensor:
 def _choose_labels(
     forest: Forest, margin: te.Tensor, value: te.Tensor, labels: te.Tensor
 ) -> te.Tensor:
-    """Return the labels of margins and values, as `forest.reference.choose_labels` does."""
+    """Return the label of each row from its margins or values.
+
+    It follows `forest.reference.choose_labels`.
+    """
     n, rule = margin.shape[0], forest.label_rule
     if rule == "cut":
         cut, columns = order_of_number(forest.label_cut, margin.dtype), _label_columns(forest)
@@ -187,14 +190,20 @@ def _as_place(condition: Any) -> Any:
 
 
 def _reaches(x: Any, cut: Any) -> Any:
-    """Return whether x >= cut for the cut's index in the order of floats."""
+    """Return whether x >= cut, where the cut is given as `order_of_number`; False for NaN."""
     return tirx.all(order_of(x) >= cut, tirx.Not(is_nan(x)))
 
 
 def _find_largest(scores: te.Tensor, begin: int, count: int, skips_nan: bool) -> te.Tensor:
-    """Return the index of the largest column, int64 (n,): the first one, or the first NaN.
+    """Return the number of the column with the largest score, int64 (n,).
 
-    With `skips_nan` only the first column may be NaN to be the largest.
+    Of equal scores the first is chosen; NaN is larger than all numbers. With `skips_nan`, that
+    holds for the first column only, and NaN in other columns is ignored.
+
+    Args:
+        scores: (n, C).
+        begin, count: the first column to compare, and the number of columns.
+        skips_nan: see above.
     """
     column = te.reduce_axis((0, count), "column")
 
@@ -214,17 +223,17 @@ def _find_largest(scores: te.Tensor, begin: int, count: int, skips_nan: bool) ->
 
 
 def _pick_larger(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return the larger of two (index, order of score) pairs, as numpy's argmax selects it."""
+    """Return the pair (column, order of its score) with the larger score, or the first if equal."""
     (i, x), (j, y) = a, b
     takes_a = tirx.any(x > y, tirx.all(tirx.EQ(x, y), i < j))
     return tirx.Select(takes_a, i, j), tirx.Select(takes_a, x, y)
 
 
 def _before_all(place: str, score: str) -> tuple[Any, Any]:
-    """Return the pair that is smaller than all others."""
+    """Return a pair (column, order of its score) that `_pick_larger` never prefers."""
     return tirx.max_value(place), _lowest(score)
 
 
 def _lowest(dtype: Any) -> Any:
-    """Return an order below those of all scores."""
+    """Return an integer below `order_of` all scores."""
     return -tirx.max_value(dtype)

@@ -1,6 +1,6 @@
 """Converts TVM's targets to targets of this package.
 
-takes: what a module is compiled for; gives: Target.
+takes: the TVM target that a module is compiled for; gives: Target.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from ..target import Target, parse_target
 
 WHERE = "relax.tvm_forest.predict: the target of the module"
 GPUS = {"cuda": "arch", "rocm": "mcpu"}
-"""For each kind of GPU, the option that names one."""
+"""The target option that names a GPU, by kind of target."""
 
 BASELINE = "x86-64"
-"""The CPU that TVM assumes if a target names none."""
+"""The CPU of a target that names none."""
 
 
 def from_tvm(target: tvm.target.Target | None) -> Target:
-    """Return our target for code in a module for a TVM target.
+    """Convert the TVM target of a module to a Target.
 
-    A target of TVM that names no CPU is the oldest one of 64 bits, whatever CPU is at hand.
+    A TVM target that names no CPU means the oldest 64-bit CPU, not the CPU at hand.
 
     Raises:
-        InputError: this package compiles nothing for it.
+        InputError: this package does not support the target.
     """
     if target is None:
         return parse_target({"kind": "llvm", "mcpu": BASELINE})
@@ -42,10 +42,10 @@ def from_tvm(target: tvm.target.Target | None) -> Target:
 
 
 def _of_cpu(spec: dict[str, Any]) -> Target:
-    """Return the target of a CPU.
+    """Convert a TVM target for a CPU.
 
-    Abilities that are asked for with "+" are left out, since code that does not use them is right
-    too. Where one is forbidden with "-", the code is for the oldest CPU.
+    Features turned on with "+" are dropped, since code that does not use them is right too. If one
+    is turned off with "-", the code is for the oldest CPU.
     """
     here = tvm.target.codegen.llvm_get_system_triple()
     elsewhere = spec.get("mtriple", here) != here
@@ -58,10 +58,10 @@ def _of_cpu(spec: dict[str, Any]) -> Target:
         return parse_target({"kind": "llvm", **named})
     cpu = named.get("mcpu", BASELINE)
     if cpu == tvm.target.codegen.llvm_get_system_cpu():
-        return Target()  # with all that Linux tells of it
+        return Target()  # with all features that Linux reports
     return parse_target({"kind": "llvm", "mcpu": cpu})
 
 
 def is_gpu(vdevice: Any) -> bool:
-    """Return whether a VDevice is a GPU that this package makes kernels for."""
+    """Return whether a VDevice is a GPU that this package supports in Relax modules."""
     return str(vdevice.target.kind.name) in GPUS

@@ -1,4 +1,4 @@
-"""Forests in modules of PyTorch, and these imported into Relax as a whole.
+"""Forests as modules of PyTorch, and the import of programs that contain them into Relax.
 
     class Net(torch.nn.Module):
         def __init__(self):
@@ -15,8 +15,8 @@
 takes: models, exported programs; gives: modules of PyTorch, Relax modules.
 
 In PyTorch a forest is one operator, `tvm_forest::predict_forest`, which a Predictor computes on the
-CPU. The model is a buffer of bytes, so that `state_dict` and `torch.export.save` hold it. The
-importer makes the constant of `relax.tvm_forest.predict` of it.
+CPU. The model is a buffer of bytes, so `state_dict` and `torch.export.save` include it. The
+importer turns it into the constant of `relax.tvm_forest.predict`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class TorchForest(torch.nn.Module):
     returns a tensor, or a tuple of them if there are several outputs.
 
     Args:
-        model: what `tvm_forest.load` takes.
+        model: a model that `tvm_forest.load` accepts.
         outputs: a name, or several, see `tvm_forest.relax.outputs`; by default values (n, C).
 
     Raises:
         ModelFormatError: see `tvm_forest.load`.
-        UnsupportedModel: see `tvm_forest.load`; the model gives no such output.
-        InputError: an output is unknown; rows of another shape or dtype.
+        UnsupportedModel: see `tvm_forest.load`; or the model has no such output.
+        InputError: an output is unknown; in `forward`, the rows have another shape or dtype.
     """
 
     def __init__(self, model: Any, outputs: str | Sequence[str] = "value") -> None:
@@ -88,23 +88,24 @@ class TorchForest(torch.nn.Module):
 # -- the operator of PyTorch ----------------------------------------------------------------------
 
 
-@torch.library.custom_op(  # an exported program knows it by the last part of its name alone
+@torch.library.custom_op(  # exported programs name it only by the part after "::"
     WHERE,
     mutates_args=(),
     device_types="cpu",
     schema="(Tensor rows, Tensor model, str[] outputs, str[] types) -> Tensor[]",
 )
 def predict_forest(rows: Any, model: Any, outputs: Any, types: Any) -> Any:
-    """Return what a forest predicts.
+    """Return the predictions of a forest, one tensor for each output.
 
     Args:
         rows: see `TorchForest`.
         model: uint8 (bytes,), an archive of a forest.
         outputs: names, see `tvm_forest.relax.outputs`.
-        types: of the outputs, each a dtype and the sizes behind the rows, such as "float32 3".
+        types: types of the outputs, each a dtype and the sizes after the number of rows, such as
+            "float32 3".
 
     Raises:
-        ModelFormatError: the bytes are no archive, or one of a model with other types.
+        ModelFormatError: the bytes are not an archive, or the model's outputs have other types.
     """
     forest, predictor = _look_up(model.numpy())
     results = [_compute(forest, predictor, rows.numpy(), name) for name in outputs]
@@ -114,7 +115,7 @@ def predict_forest(rows: Any, model: Any, outputs: Any, types: Any) -> Any:
 
 @predict_forest.register_fake
 def _give_types(rows: Any, model: Any, outputs: Any, types: Any) -> Any:
-    """Return tensors without numbers, for the model has none while a program is exported."""
+    """Return empty tensors of the right types, since the model has no data during an export."""
     named = [text.split() for text in types]
     return [
         rows.new_empty((rows.shape[0], *map(int, sizes)), dtype=getattr(torch, dtype))
@@ -123,7 +124,10 @@ def _give_types(rows: Any, model: Any, outputs: Any, types: Any) -> Any:
 
 
 def _look_up(model: Array) -> tuple[Forest, Predictor]:
-    """Return what the bytes of a model were compiled to; they are compared, for they may change."""
+    """Return the forest and the Predictor for the bytes of a model; compile it if they are new.
+
+    The bytes are compared at each call, since the buffer may change.
+    """
     slot = _slot_of(model.ctypes.data, len(model))
     known = slot[0] if slot else None
     if known is None or not np.array_equal(known[0], model):
@@ -134,7 +138,7 @@ def _look_up(model: Array) -> tuple[Forest, Predictor]:
 
 @functools.lru_cache(maxsize=16)
 def _slot_of(address: int, size: int) -> list[tuple[Array, tuple[Forest, Predictor]]]:
-    """Return where the model that was last seen in a place of memory is kept."""
+    """Return the cache entry for an address: a list with the last model seen there, or empty."""
     return []
 
 
@@ -145,7 +149,7 @@ def _compile(data: bytes) -> tuple[Forest, Predictor]:
 
 
 def _compute(forest: Forest, predictor: Predictor, rows: Array, output: str) -> Array:
-    """Return an output as `relax.tvm_forest.predict` gives it, in memory of its own."""
+    """Return an output as in `relax.tvm_forest.predict`, as a new array."""
     if output == "leaf":
         return predictor.apply(rows)
     if output == "per_tree":
@@ -162,7 +166,7 @@ def _compute(forest: Forest, predictor: Predictor, rows: Array, output: str) -> 
 
 
 def _name_types(forest: Forest, outputs: Sequence[str]) -> list[str]:
-    """Return the types of outputs as texts; see `predict_forest`."""
+    """Return the types of outputs as texts, see `types` of `predict_forest`."""
     kinds = [type_of(forest, name, 1) for name in outputs]
     return [_name_type(kind.dtype.dtype, map(int, kind.shape.values)) for kind in kinds]
 
@@ -172,7 +176,7 @@ def _name_type(dtype: Any, shape: Iterable[int]) -> str:
 
 
 def _check_types(given: list[str], wanted: Sequence[str]) -> None:
-    """Refuse a model other than the one whose types the program was exported with.
+    """Refuse a model whose outputs have other types than when the program was exported.
 
     Raises:
         ModelFormatError: its outputs have other types.
@@ -188,14 +192,14 @@ def _check_types(given: list[str], wanted: Sequence[str]) -> None:
 
 
 def from_exported_program(program: torch.export.ExportedProgram, **options: Any) -> tvm.IRModule:
-    """Import a program, and each `TorchForest` in it as a call of `relax.tvm_forest.predict`.
+    """Import a program; each `TorchForest` in it becomes a call of `relax.tvm_forest.predict`.
 
     Args:
-        program: what `torch.export.export` gives.
+        program: an exported program, from `torch.export.export`.
         options: see `tvm.relax.frontend.torch.from_exported_program`.
 
     Raises:
-        ModelFormatError: the model of a forest is no buffer of the program, or is damaged.
+        ModelFormatError: the model of a forest is not a buffer of the program, or is damaged.
     """
     specs = program.graph_signature.input_specs
     tensors = {**program.constants, **program.state_dict}

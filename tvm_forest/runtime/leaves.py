@@ -3,16 +3,16 @@
 takes: Forest with vectors or linear leaves; gives: the forest to be laid out, and the arrays of its
 leaves.
 
-    leaf_vectors[row, class]   what a leaf says of each class, see `LeafTable`
+    leaf_vectors[row, class]   the value of a leaf for each class, see `LeafTable`
 
-    linear_value[leaf]         what it says if a feature of its terms is missing
-    linear_const[leaf]         what the sum of its terms starts from
-    linear_terms[leaf]         begin and end of its terms
+    linear_value[leaf]         its value if a feature of its terms is missing
+    linear_const[leaf]         the constant term
+    linear_terms[leaf]         begin and end of its other terms
     linear_feature[term], linear_coefficient[term]
 
-Layouts know nothing of this: they lay out a forest whose leaf values are such rows, or the numbers
-of linear leaves, which their dtype holds exactly. The value of a walk is an index of `leaf_vectors`
-then, or an argument of the operator `tvm_forest.linear`.
+Layouts see a forest with one number for each leaf value: the row of `leaf_vectors`, or the number
+of the linear leaf, which the dtype holds exactly. The result of a walk is then an index into
+`leaf_vectors`, or an argument of the operator `tvm_forest.linear`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..forest.linear_leaves import read_linear_fields
 from ..layouts.protocol import BufferSpec, read_specs
 
 MOST_IN_FLOAT32 = 1 << 24
-"""Largest count of integers from 0 on that float32 represents exactly."""
+"""The integers from 0 to this number are exact in float32."""
 
 
 def walk_dtype(forest: Forest) -> str:
-    """Return the dtype of a walk's result."""
+    """Return the dtype of a walk's result: a leaf value, or the row of a leaf in `leaf_vectors`."""
     if not forest.has_vectors:
         return forest.sum_dtype
     many = len(forest.leaf_table.values) > MOST_IN_FLOAT32
@@ -38,7 +38,10 @@ def walk_dtype(forest: Forest) -> str:
 
 
 def with_leaf_numbers(forest: Forest) -> Forest:
-    """Return the forest with leaf numbers as leaf values; a plain forest unchanged."""
+    """Return the forest with leaf numbers in place of vectors and linear leaves.
+
+    A forest whose leaves are plain numbers is returned unchanged.
+    """
     if forest.has_vectors:
         dtype = walk_dtype(forest)
         return replace(
@@ -54,7 +57,7 @@ def with_leaf_numbers(forest: Forest) -> Forest:
 
 
 def leaf_arrays(forest: Forest) -> dict[str, Array]:
-    """Return the array of each buffer by name; none for a plain forest."""
+    """Return the arrays of leaf vectors or linear leaves by name; none for plain leaves."""
     if forest.has_vectors:
         return {"leaf_vectors": forest.leaf_table.values}
     if not forest.is_linear:
@@ -71,5 +74,5 @@ def leaf_arrays(forest: Forest) -> dict[str, Array]:
 
 
 def leaf_buffers(forest: Forest) -> tuple[BufferSpec, ...]:
-    """Return the specs of these arrays."""
+    """Return the names, shapes and dtypes of `leaf_arrays`."""
     return read_specs(leaf_arrays(forest))

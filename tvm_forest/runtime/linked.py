@@ -1,11 +1,10 @@
-"""Shared libraries, whose functions can be called before apache-tvm-ffi is imported.
+"""Shared libraries whose functions can be called without importing apache-tvm-ffi.
 
 takes: the file of a shared library; gives: its functions.
 
-Compiled code needs the shared library of apache-tvm-ffi, and not its Python package, which takes
-longer to import than all of this one. So its library is loaded alone, and the package is imported
-when a function is first called with arrays, which batches of few rows are not, see
-`predictor.few_rows`.
+Compiled code needs only the shared library of apache-tvm-ffi. Its Python package takes longer to
+import than all of tvm_forest, so it is imported when a function is first called with arrays;
+batches of few rows never need it, see `predictor.few_rows`.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ else:
     tvm_ffi = import_late("tvm_ffi")
 
 NAMES = {"win32": "tvm_ffi.dll", "darwin": "libtvm_ffi.dylib"}
-"""File names of its library by system; elsewhere it is "libtvm_ffi.so"."""
+"""File names of the library of apache-tvm-ffi by system; elsewhere it is "libtvm_ffi.so"."""
 
 INTEGER = 1
-"""The kind of an argument or a result that is an integer."""
+"""Type code of an argument or a result that is an integer."""
 
 
 class _Argument(ctypes.Structure):
@@ -71,7 +70,7 @@ def load_ffi() -> ctypes.CDLL:
 
 
 def read_version() -> str:
-    """Return the version of its binary interface, such as "0.1"."""
+    """Return the version of apache-tvm-ffi's binary interface, such as "0.1"."""
     version = _Version()
     load_ffi().TVMFFIGetVersion(ctypes.byref(version))
     return f"{version.major}.{version.minor}"
@@ -85,10 +84,11 @@ def _find_unmapper() -> Any:
 
 
 class LinkedLibrary:
-    """The functions of a shared library, which is unmapped when nothing holds it or one of them.
+    """The functions of a shared library, which is unloaded when nothing refers to it or to them.
 
-    Attributes:
-        code: the loaded library.
+    Args:
+        code: the machine code that was loaded, kept as an attribute.
+        file: path of the shared library.
     """
 
     def __init__(self, code: Any, file: Path) -> None:
@@ -99,10 +99,10 @@ class LinkedLibrary:
         unmap.atexit = False  # threads that the end of the program does not wait for may run it
 
     def __getitem__(self, name: str) -> LinkedFunction:
-        """Return a function.
+        """Return a function by its name.
 
         Raises:
-            AttributeError: there is none of that name.
+            AttributeError: the library has no such function.
         """
         return LinkedFunction(self, _CODE((f"{PACKED}{name}", self._loaded)))
 
@@ -110,7 +110,7 @@ class LinkedLibrary:
 class LinkedFunction:
     """A function of a shared library, which stays loaded while the function exists.
 
-    It is called with one integer, or with all that functions of tvm_ffi take.
+    A call with one integer needs no Python package; calls with other arguments import tvm_ffi.
     """
 
     def __init__(self, library: LinkedLibrary, code: Any) -> None:
@@ -119,7 +119,7 @@ class LinkedFunction:
         self._handle = 0
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function."""
+        """Call the function with one integer, or with any arguments that tvm_ffi converts."""
         if len(arguments) == 1 and type(arguments[0]) is int:
             given, result = _Argument(INTEGER, 0, arguments[0]), _Argument()
             self._code(None, ctypes.byref(given), 1, ctypes.byref(result))
@@ -135,7 +135,7 @@ class LinkedFunction:
         return self._object
 
     def __chandle__(self) -> int:
-        """Return the address of its tvm_ffi object, which is kept alive with it."""
+        """Return the address of a tvm_ffi object of the function, made on first use and kept."""
         if not self._handle:
             handle, library = ctypes.c_void_p(), load_ffi()
             failed = library.TVMFFIFunctionCreate(None, self._code, None, ctypes.byref(handle))

@@ -1,8 +1,8 @@
-"""Stored machine code, and the features it needs of a machine.
+"""Stored machine code, and the machine that it needs.
 
-takes: nothing; gives: MachineCode, what this system is, and what its processor can do.
+takes: nothing; gives: MachineCode, facts of this system, the instruction sets of its processor.
 
-A shared library needs apache-tvm-ffi and nothing of TVM: the code of the pool is linked into it.
+A shared library needs apache-tvm-ffi, but not TVM: the code of the thread pool is linked into it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from ..target import cpu_abilities
 from .linked import read_version
 
 INTERFACE = 5
-"""Version of the calling convention of compiled functions; other code is compiled again."""
+"""Version of the calling convention of compiled functions.
+
+Stored code of another version is compiled again.
+"""
 
 LINKED = "so"
 """Form of code: a shared library."""
 
 KERNELS = "kernels"
-"""Form of code: a KernelLibrary."""
+"""Form of code: a KernelLibrary, for a GPU."""
 
 LLVM_NAMES = {
     "3dnowprefetch": "prfchw",
@@ -35,11 +38,11 @@ LLVM_NAMES = {
     "sse4_1": "sse4.1",
     "sse4_2": "sse4.2",
 }
-"""LLVM's names of CPU features that Linux names differently, beyond underscores."""
+"""LLVM's names of CPU features, by Linux's names, where more than underscores differ."""
 
 
 class MachineCode(NamedTuple):
-    """Code that can be stored.
+    """Machine code in a form that can be stored.
 
     Attributes:
         form: LINKED, a shared library, "ll", LLVM bitcode, or KERNELS.
@@ -54,12 +57,12 @@ class MachineCode(NamedTuple):
 
 @functools.cache
 def known_instructions() -> frozenset[str]:
-    """Return the CPU features that Linux reports, by LLVM's names."""
+    """Return the CPU features that the system reports, by LLVM's names."""
     names = (LLVM_NAMES.get(flag, flag.replace("_", "")) for flag in cpu_abilities())
     return frozenset(name for text in names for name in text.split())
 
 
 def describe_system() -> dict[str, Any]:
-    """Return the facts about the system on which all code without TVM depends."""
+    """Return the facts about this system that must match before stored code may be loaded."""
     machine = {"system": sys.platform, "machine": platform.machine()}
     return {"interface": INTERFACE, **machine, "ffi": read_version()}

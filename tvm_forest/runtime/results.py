@@ -2,7 +2,7 @@
 
 takes: Forest and Layout; gives: names and dtypes of results, specs of the model's buffers.
 
-Callers of compiled code use this without TVM; `canonical` emits the code itself.
+Callers of compiled code use this without TVM; `tir_gen.canonical` emits the code itself.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Output = Literal["predict", "resume", "per_tree", "apply", "contributions", "int
 
 SUMS: Output = "predict"
 RESUMED: Output = "resume"
-"""Sums that go on from what their results hold when they are called, and not from base scores."""
+"""Output whose sums start from the values in the result arrays instead of the base scores."""
 OF_SUMS: tuple[Output, ...] = (SUMS, RESUMED)
-"""Outputs with a sum of leaves, of which a model is compiled for one at a time."""
+"""Outputs that sum leaves; one build of a model compiles only one of them."""
 OF_LEAVES: tuple[Output, ...] = ("per_tree", "apply")
-"""Outputs with a value for each leaf reached; they are compiled on first use."""
+"""Outputs with a value for each leaf that a row reaches; they are compiled on first use."""
 OUTPUTS: tuple[Output, ...] = (SUMS, *OF_LEAVES)
 """Outputs that have schedules."""
 OF_TABLES: tuple[Output, ...] = (CONTRIBUTIONS, INTERACTIONS)
 """Outputs that are computed from tables, see `ContributionTables`, without a schedule."""
 
 SHARED = "_shared"
-"""How tallies end in which the samples of a leaf share one weight."""
+"""Suffix of the names of tallies in which the samples of a leaf share one weight."""
 
 _SELECTED = {"floor": "int32", "ceil": "int32"}
 
@@ -48,15 +48,19 @@ OF_SAMPLES: dict[str, dict[str, str]] = {
     "crps": {"score": "float64"},
     "proximity": {"proximity": "int32"},
 }
-"""What tallies of samples give, and its dtypes: a number for each row, of `select` for each row
-and threshold, of `proximity` for each row and training row."""
+"""Names and dtypes of the results of each tally of samples.
+
+A result has a number for each row; those of `select` have one for each row and threshold, those of
+`proximity` one for each row and training row.
+"""
 
 
 def result_names(forest: Forest) -> tuple[str, ...]:
-    """Return the names of the results of "predict": sums of leaves, margins, values.
+    """Return the names of the results of "predict": some of "sum", "margin" and "value".
 
-    The sums are the margins unless they are divided, or the base score is added to them at last;
-    the margins are the values if the link is the identity and nothing is rounded.
+    "sum" is left out if the sums are the margins, as they are unless they are divided or the base
+    score is added last. "value" is left out if the values are the margins, as they are if the link
+    is the identity and nothing is rounded.
     """
     sums = () if forest.base_first and forest.aggregate != "average" else ("sum",)
     linked = forest.link != "identity" or forest.value_dtype is not None
@@ -69,7 +73,7 @@ def result_dtype(forest: Forest, name: str) -> str:
 
 
 def model_buffers(forest: Forest, layout: Layout, output: Output) -> tuple[BufferSpec, ...]:
-    """Return the buffers of the model that a function reads: those of walks, then of leaves."""
+    """Return the buffers of the model that a function reads: the layout's, then the leaves'."""
     if output == "apply":
         return layout.id_buffers()
     return (*layout.value_buffers(), *leaf_buffers(forest))
@@ -80,12 +84,12 @@ SIZES = "sizes"
 
 
 def sizes_array(forest: Forest) -> Array:
-    """Return the numbers that differ between models of one kind, which code reads at run time."""
+    """Return the number of rounds, which code for models of one kind reads at run time."""
     return np.array([forest.n_trees // forest.round_size], np.int64)
 
 
 def link_arrays(forest: Forest) -> dict[str, Array]:
-    """Return the arrays, by name, for the link function; they follow the base scores."""
+    """Return the arrays that the link reads, by name; as parameters they follow base scores."""
     return {"powers": power_table()} if forest.link in COARSE_LINKS else {}
 
 
@@ -112,7 +116,8 @@ def columns_of_trees(forest: Forest) -> Array:
     """Return the columns of "per_tree" and "apply" for each tree of the source model.
 
     Returns:
-        int64 (T, W), places `round * C + class`; W is 1, or C where leaves hold vectors.
+        int64 (T, W), column numbers; W is C where leaves hold vectors, else the columns that a
+        tree of the source model has, mostly 1.
     """
     known = np.flatnonzero(forest.tree_id >= 0)
     order = known[np.argsort(forest.tree_id[known], kind="stable")]

@@ -1,10 +1,11 @@
-"""A file of named parts, which is read completely or refused.
+"""A file of named parts with a checksum, which is read completely or refused.
 
-takes: a manifest, bytes and arrays; gives: the bytes of a file, and back.
+takes: a manifest, bytes and arrays; gives: the bytes of a file, and the reverse. It also replaces
+files and folders so that they appear only when they are complete.
 
-The file is a zip archive without compression, so that common tools show what is inside. Its first
-member is the manifest, arrays are `.npy` members. The comment at its end is the SHA-256 of all
-bytes before, which covers the directory as well: a damaged file is never parsed.
+The file is a zip archive without compression, so that common tools can list it. Its first member is
+the manifest, arrays are `.npy` members. The comment at its end is the SHA-256 of all bytes before
+it, including the directory: a damaged file is never parsed.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ import numpy.typing as npt
 from ..errors import InputError, ModelFormatError
 
 MANIFEST = "tvm_forest.json"
-_NAME_AT = 30  # where the local header of a zip member has its name
-_LENGTHS_AT = 26  # where it has those of the name and of the extra field
-_EXTRA_HEAD, _PADDING = 4, 0xD935  # of an extra field: bytes before it, and the kind that pads
-_ALIGNMENT = 64  # of arrays in the file, which are read where they lie
-_ARRAY_HEAD = 1 << 16  # bytes that hold the head of every array
+_NAME_AT = 30  # offset of the name in the local header of a zip member
+_LENGTHS_AT = 26  # offset of the lengths of the name and of the extra field
+_EXTRA_HEAD, _PADDING = 4, 0xD935  # size of an extra field's header, and its kind for padding
+_ALIGNMENT = 64  # of arrays in the file, since they are used in place, without a copy
+_ARRAY_HEAD = 1 << 16  # enough bytes for the header of any array
 _DIGEST = 64
-_PAUSES = (0.01, 0.05, 0.1, 0.3, 0.5)  # seconds in which readers come to an end
-_ACCESS_LIST = "system.posix_acl_access"  # Linux keeps users beside owner and group there
+_PAUSES = (0.01, 0.05, 0.1, 0.3, 0.5)  # seconds between tries, in which readers close the file
+_ACCESS_LIST = "system.posix_acl_access"  # Linux lists users besides owner and group there
 HEADER_ERRORS = (SyntaxError, TypeError, RecursionError, OverflowError, tokenize.TokenError)
 """Exceptions, besides ValueError, that numpy raises for a damaged array header."""
 
@@ -49,11 +50,11 @@ _SHORT.maxstring = _SHORT.maxother = 200
 
 
 class Archive(NamedTuple):
-    """The contents of a file.
+    """The contents of an archive file.
 
     Attributes:
-        manifest: what JSON can say.
-        parts: bytes, and arrays under names that end in ".npy".
+        manifest: a dict of JSON values.
+        parts: parts by name: arrays if the name ends in ".npy", else bytes.
     """
 
     manifest: dict[str, Any]
@@ -61,24 +62,24 @@ class Archive(NamedTuple):
 
 
 def is_archive(data: bytes) -> bool:
-    """Return whether the first bytes of a file look like those of an archive of ours."""
+    """Return whether the first bytes of a file look like those of an archive of this package."""
     name = MANIFEST.encode()
     return data[:4] == b"PK\x03\x04" and data[_NAME_AT : _NAME_AT + len(name)] == name
 
 
 def is_archive_file(path: Any) -> bool:
-    """Return whether an object is the path of a file that looks like an archive of ours."""
+    """Return whether an object is the path of a file that looks like such an archive."""
     if not isinstance(path, str | os.PathLike):
         return False
     try:
         with open(path, "rb") as file:
             return is_archive(file.read(64))
-    except (OSError, ValueError):  # who reads the file says so
+    except (OSError, ValueError):  # the error is raised when the file is read
         return False
 
 
 def digest_of(data: bytes) -> str:
-    """Return the SHA-256 that the bytes of a file end with, another one for each content."""
+    """Return the SHA-256 at the end of an archive file, which identifies its content."""
     return data[-_DIGEST:].decode()
 
 
@@ -102,10 +103,10 @@ def unpack(data: bytes, where: str) -> Archive:
 
     Args:
         data: the whole file.
-        where: what to call it in messages.
+        where: name of the file in messages.
 
     Raises:
-        ModelFormatError: it is no archive of ours, or not as it was written.
+        ModelFormatError: it is not an archive of this package, or it is damaged.
     """
     if not is_archive(data):
         looks = f"begins with {data[:8]!r}" if data else "is empty"
@@ -136,7 +137,7 @@ def to_path(path: str | os.PathLike[str], where: str) -> Path:
     """Convert a user's path to a Path.
 
     Raises:
-        InputError: it is none; bytes could be the content of a file.
+        InputError: it is not a path; bytes are refused too, as they may be a file's content.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"{where}: a {type(path).__name__} is no path; give a str")
@@ -164,7 +165,7 @@ def read_file(path: Path, where: str) -> bytes:
 
 
 def write_file(path: Path, data: bytes, where: str) -> None:
-    """Write a file, which appears only when it is complete.
+    """Write a file, which appears under its name only when it is complete.
 
     Raises:
         InputError: the file cannot be written.
@@ -174,18 +175,18 @@ def write_file(path: Path, data: bytes, where: str) -> None:
 
 
 def check_place(path: Path, where: str) -> None:
-    """Raise the InputError of `write_file` in advance, before the data exist."""
+    """Raise the InputError that `write_file` would raise, before there are data to write."""
     with refuse_unwritable(path, where), _open_draft(_follow(path)):
         pass
 
 
 def replace_file(path: Path, data: bytes, private: bool = False) -> None:
-    """Like `write_file`, but with the operating system's exceptions.
+    """Write a file as `write_file` does, but raise the operating system's exceptions.
 
     Args:
-        path: of the file.
-        data: what it will hold.
-        private: let the user alone use the file, whoever may use the one that is replaced.
+        path: path of the file.
+        data: its new content.
+        private: give only the user access, whoever has access to the file that is replaced.
     """
     with open_replacement(path, private) as draft:
         draft.write(data)
@@ -195,7 +196,8 @@ def replace_file(path: Path, data: bytes, private: bool = False) -> None:
 def open_replacement(path: Path, private: bool = False) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces another when the block ends without an error.
 
-    Those may use the new file who may use the old one, and a symbolic link still leads to it.
+    The new file has the permissions of the old one, unless it is private. The target of a symbolic
+    link is replaced, not the link.
     """
     place = _follow(path)
     with _open_draft(place, private) as draft:
@@ -207,7 +209,7 @@ def open_replacement(path: Path, private: bool = False) -> Iterator[BinaryIO]:
 
 
 def _replace(draft: Path, place: Path) -> None:
-    """Rename a draft to its final name, which Windows refuses while that is open."""
+    """Rename a draft to its final name; on Windows, try again while a reader has that file open."""
     for pause in _PAUSES if sys.platform == "win32" else ():
         with contextlib.suppress(PermissionError):
             os.replace(draft, place)
@@ -223,7 +225,7 @@ def _replace(draft: Path, place: Path) -> None:
 
 @contextlib.contextmanager
 def make_replacement(folder: Path) -> Iterator[Path]:
-    """Create a folder that replaces another one, which must be empty or missing."""
+    """Create a folder that takes the place of an empty or missing one when the block ends."""
     place = _follow(folder)
     draft, old = _name_draft(place), _look_at(place)
     try:
@@ -238,7 +240,7 @@ def make_replacement(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def refuse_unwritable(path: Path, where: str) -> Iterator[None]:
-    """Convert OSErrors about a file into an error for the user."""
+    """Convert the errors of writing a file into an InputError."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -271,12 +273,12 @@ def _name_draft(place: Path) -> Path:
 
 
 def _follow(path: Path) -> Path:
-    """Resolve a path, which need not exist; errors are those of `open`."""
+    """Return the target of a path that is a symbolic link; other paths unchanged."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _look_at(place: Path) -> os.stat_result | None:
-    """Return the system's record of a file or folder; None if it does not exist."""
+    """Return `os.stat` of a file or folder; None if it does not exist."""
     try:
         return os.stat(place)
     except FileNotFoundError:
@@ -291,7 +293,7 @@ def _keep_access(place: Path, old: os.stat_result, draft: Path) -> None:
             os.chown(draft, old.st_uid, -1)
         try:
             os.chown(draft, -1, old.st_gid)
-        except OSError:  # another group shall not get what this one had
+        except OSError:  # another group must not get the access that this one had
             mode &= ~stat.S_IRWXG
     os.chmod(draft, mode)
     if hasattr(os, "setxattr"):
@@ -315,13 +317,13 @@ def _write_array(array: npt.NDArray[Any]) -> bytes:
 
 
 def _pad(at: int) -> bytes:
-    """Return the extra field that aligns a member's data."""
+    """Return a zip extra field that aligns the data of a member whose field begins at `at`."""
     size = -(at + _EXTRA_HEAD) % _ALIGNMENT
     return struct.pack("<HH", _PADDING, size) + bytes(size)
 
 
 def _find(data: bytes, about: zipfile.ZipInfo) -> memoryview:
-    """Return the bytes of a member, uncopied; the checksum has been verified."""
+    """Return the bytes of a member without a copy; the checksum was verified before."""
     if about.compress_type != zipfile.ZIP_STORED:
         raise ModelFormatError(f"archive: member '{about.filename}' is compressed; save it again")
     lengths = struct.unpack_from("<HH", data, about.header_offset + _LENGTHS_AT)

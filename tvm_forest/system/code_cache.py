@@ -2,16 +2,16 @@
 
 takes: a key, an archive; gives: the archive again, or None.
 
-The folder is `~/.cache/tvm_forest`, or as the environment says: `XDG_CACHE_HOME` moves all caches,
-`TVM_FOREST_CACHE` this one, and turns it off if it is "off" or empty. It may name several folders,
-as PATH does: entries are written to the first one, and what is not there is looked for in the
-others, such as one of a container image. Nothing here raises: what cannot be read is not there, and
-what cannot be written is not kept; a warning says why, once.
+The folder is `~/.cache/tvm_forest`. The environment variable `XDG_CACHE_HOME` moves all caches,
+`TVM_FOREST_CACHE` this one; the latter turns it off if it is "off" or empty, and may name several
+folders, as PATH does: entries are written to the first folder, and searched in the first and then
+in the others, such as a folder of a container image. Nothing here raises an error: an entry that
+cannot be read counts as missing, and one that cannot be written is dropped; one warning tells why.
 
-Code that is loaded is run, so nobody else may have written it: the folder and its files belong to
-the user, or to the superuser, and nobody else may write them. A file appears under its name once it
-is complete, and holds a checksum of its bytes and its own key. So any number of processes may read,
-write and remove at once, and a damaged file is as good as none.
+Code that is loaded is run, so nobody else may have written it: the folder and its files must belong
+to the user or the superuser, and nobody else may have write access. A file appears under its name
+when it is complete, and holds a checksum of its bytes and its own key. So any number of processes
+may read, write and remove at once, and a damaged file counts as missing.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ SUFFIX = ".code"
 NOTE = ".sources"
 
 TICK_SECONDS = 2.0
-"""Resolution of file times: a younger file may change without a new time."""
+"""Resolution of file times: a file that is younger may change without getting a new time."""
 
 DRAFT_SECONDS = 3600
-"""Age from which a temporary file counts as abandoned."""
+"""Age in seconds from which a temporary file counts as abandoned, and is removed."""
 
 
 class Contents(NamedTuple):
@@ -65,7 +65,7 @@ class Contents(NamedTuple):
 
     Attributes:
         entries: number of files.
-        size: of all files, in bytes.
+        size: total size, in bytes.
     """
 
     entries: int
@@ -73,11 +73,11 @@ class Contents(NamedTuple):
 
 
 class CodeCache:
-    """The files of a folder, by key.
+    """A folder with an archive file for each key.
 
     Attributes:
-        folder: that holds them, which need not be there yet.
-        others: where entries are looked for that the folder does not have.
+        folder: the folder, which need not exist yet.
+        others: further caches, only for reading, searched for entries that the folder lacks.
     """
 
     def __init__(self, folder: Path, others: Sequence[Path] = ()) -> None:
@@ -85,7 +85,7 @@ class CodeCache:
         self.others = [CodeCache(other) for other in others]
 
     def read(self, key: str) -> Archive | None:
-        """Return the entry of a key, and mark it as used."""
+        """Return the entry of a key, and mark it as used now; None if there is none."""
         found = (cache._read_own(key) for cache in (self, *self.others))
         return next((entry for entry in found if entry is not None), None)
 
@@ -97,7 +97,7 @@ class CodeCache:
             data = read_own(file)
             if data is None:
                 return None
-            with contextlib.suppress(OSError):  # of a folder that is only read
+            with contextlib.suppress(OSError):  # the folder may be read-only
                 os.utime(file)
             found = archive.unpack(data, VARIABLE)
         except ForestError as error:
@@ -111,8 +111,9 @@ class CodeCache:
         """Store an archive under a key; remove the least recently used ones above the limit.
 
         Args:
-            key, entry: what is kept.
-            warns: whether to say so where it cannot be written.
+            key: key of the entry.
+            entry: the archive to store.
+            warns: whether to warn if the file cannot be written.
         """
         manifest = {"key": key, **entry.manifest}
         if not (self._is_usable() and _is_known()):
@@ -130,7 +131,7 @@ class CodeCache:
             )
 
     def find_fault(self) -> tuple[str, str] | None:
-        """Return why the folder is not used, and a remedy; None if it is, or is missing."""
+        """Return why the folder cannot be used, and a remedy; None if it can, or is missing."""
         try:
             about = os.stat(self.folder)
         except FileNotFoundError:
@@ -151,12 +152,12 @@ class CodeCache:
         return fault is None and bool(digest_sources())
 
     def contents(self) -> Contents:
-        """Count the files."""
+        """Return the number and the size of the entries."""
         sizes = [about.st_size for _, about in self._list()]
         return Contents(len(sizes), sum(sizes))
 
     def clear(self) -> Contents:
-        """Remove all files of the cache; return their number and size."""
+        """Remove all files of the cache; return the number and size of the entries."""
         found = self._list()
         for file, _ in [*found, *self._list(".draft"), *self._list(NOTE)]:
             _remove(file)
@@ -166,7 +167,7 @@ class CodeCache:
         return self.folder / f"{key}{SUFFIX}"
 
     def _list(self, suffix: str = SUFFIX) -> list[tuple[Path, os.stat_result]]:
-        """Return the files with their system records, the least recently used first."""
+        """Return the files with a suffix and their `os.stat`, the least recently used first."""
         found = []
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
@@ -207,7 +208,7 @@ def find_cache() -> CodeCache | None:
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return the hex digest of some texts, each followed by a separator."""
+    """Return the SHA-256 of several texts, in hex; the length of each is part of the input."""
     state = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else part.encode()
@@ -218,10 +219,10 @@ def digest(*parts: str | bytes) -> str:
 
 @functools.cache
 def digest_sources() -> str:
-    """Return the hex digest of the source files that this process runs; "" if unknown.
+    """Return the SHA-256 of the package's source files, in hex; "" if the running code is unknown.
 
-    To read hundreds of files takes longer than to read a model. So a note in the cache says what
-    the digest was when the system said the same of all of them.
+    Reading hundreds of files takes longer than reading a model. So a note in the cache keeps the
+    digest, and is used as long as the inodes, sizes and times of all files stay the same.
     """
     if not _is_known():
         return ""
@@ -244,7 +245,7 @@ def digest_sources() -> str:
 
 
 def _find_note() -> Path | None:
-    """Return the path of the file with the sources' digest; None without a folder for it."""
+    """Return the path of the note with the digest; None if there is no usable cache folder."""
     cache = find_cache()
     if cache is None or not cache.folder.is_dir() or cache.find_fault() is not None:
         return None
@@ -252,7 +253,7 @@ def _find_note() -> Path | None:
 
 
 def _is_known() -> bool:
-    """Return whether the running code equals the source files; warn once if not."""
+    """Return whether the running code is that of the source files; warn once if not."""
     obstacle = sources.find_change()
     if obstacle is not None:
         _warn_once(*obstacle)
@@ -260,15 +261,15 @@ def _is_known() -> bool:
 
 
 def read_own(file: Path) -> bytes | None:
-    """Return the content of a file; None unless only the user can write it."""
+    """Return the content of a file; None if others than the user and the superuser may write it."""
     with open(file, "rb") as opened:
         is_own = _find_owner_fault(os.fstat(opened.fileno())) is None
         return opened.read() if is_own else None
 
 
 def _find_owner_fault(about: os.stat_result) -> tuple[str, str] | None:
-    """Return why a file or folder is not the user's alone, and a remedy; None if it is."""
-    if not hasattr(os, "geteuid"):  # elsewhere folders of users are theirs alone
+    """Return why others may write to a file or folder, and a remedy; None if they may not."""
+    if not hasattr(os, "geteuid"):  # Windows lets only the user write to the user's folders
         return None
     if about.st_uid not in (0, os.geteuid()):
         return f"belongs to another user ({about.st_uid})", "give it to yourself by chown"
@@ -280,7 +281,7 @@ def _find_owner_fault(about: os.stat_result) -> tuple[str, str] | None:
 
 @functools.cache
 def _warn_once(what: str, remedy: str) -> None:
-    """Warn that models are compiled again, and why, for users who do not read the log."""
+    """Warn that models will be compiled again in each process, and why; once for each reason."""
     text = f"cache: {what}; models are compiled anew in each process; {remedy}"
     warnings.warn(f"{text}; {VARIABLE}=off says no more of it", RuntimeWarning, stacklevel=2)
 

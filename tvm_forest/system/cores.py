@@ -1,10 +1,10 @@
 """How many CPU cores this process may use.
 
-takes: nothing but the machine; gives: a number.
+takes: nothing; gives: a number.
 
-A process has the cores of its affinity mask. A container may have less processor time than they
-give together: Linux tells it as a quota of a control group, say 150,000 microseconds in every
-100,000, which are one core and a half. Threads beyond the quota would only wait for each other.
+A process may use the cores of its affinity mask. A container may have less processor time: on Linux
+it is a quota of a control group, such as 150,000 microseconds in every 100,000, which is one core
+and a half. Threads beyond the quota would only wait for each other.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 def available_cores() -> int:
     """Return the number of cores available to this process, by affinity and time quota.
 
-    A quota is rounded up: with the time of one core and a half, two threads are at work. It is read
-    once, for it is asked for at every parallel call.
+    A quota is rounded up: for one core and a half the result is 2. The quota is read only once,
+    since this function is called before every parallel call.
     """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -36,12 +36,12 @@ def _read_quota_once() -> int:
 
 
 def read_quota(root: Path = Path("/")) -> float | None:
-    """Return the cores' worth of time that this process's control groups allow; None for any.
+    """Return the quota of this process in cores, such as 1.5; None if there is none.
 
-    Both versions of control groups are read. A group has no more time than those around it.
+    Both versions of control groups are read. A group is limited by the groups that contain it too.
 
     Args:
-        root: where /proc and /sys are.
+        root: folder that contains /proc and /sys.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -53,9 +53,10 @@ def read_quota(root: Path = Path("/")) -> float | None:
 
 
 def _read_shares(mounted: Path, line: str) -> Iterator[float]:
-    """Yield the quotas of a line of /proc/self/cgroup, such as 1:cpu,cpuacct:/docker/7.
+    """Yield the quotas, in cores, for a line of /proc/self/cgroup, such as 1:cpu,cpuacct:/docker/7.
 
-    The path is that of the host; in a container, its own group may be mounted as the root.
+    They are those of the group and of the groups that contain it. The path is the host's; inside a
+    container, the group itself may be mounted as the root.
     """
     _, controllers, path = line.split(":", 2)
     group = PurePosixPath("/") / path
@@ -78,6 +79,6 @@ def _read_numbers(file: Path) -> list[float]:
 
 
 def _divide(numbers: list[float]) -> Iterator[float]:
-    """Yield quota / period; version 1 writes -1 for no quota."""
+    """Yield quota / period; yield nothing if there is no quota, which version 1 writes as -1."""
     if len(numbers) == 2 and min(numbers) > 0:
         yield numbers[0] / numbers[1]

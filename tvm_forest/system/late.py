@@ -1,9 +1,9 @@
 """Modules that are imported on first use.
 
-takes: the name of a module; gives: what stands for it until then.
+takes: the name of a module; gives: a proxy that imports it.
 
 The compiler takes a second to import, and a process that finds its code in a file or in the cache
-never needs it. A room that does says so at its top, as if it imported the module:
+never needs it. A file that may need it writes at its top, in place of the import:
 
     if TYPE_CHECKING:
         from .. import compiler
@@ -64,7 +64,7 @@ class LateTable(MutableMapping[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         if value.__module__ != self._modules.get(name):
-            self.get(name)  # lest it takes the place of this one when it is imported later
+            self.get(name)  # import the old one now, or it would replace this one later
         self._known[name] = value
 
     def __delitem__(self, name: str) -> None:
@@ -86,9 +86,9 @@ def import_late(name: str) -> Any:
 def import_whole(name: str) -> ModuleType:
     """Import a module on another thread, so that no signal handler interrupts it.
 
-    What is half imported, such as TVM after Ctrl-C, cannot be imported again, for much of it is
-    registered already. Handlers run on the main thread; so another one imports, and goes on if the
-    main thread raises what a handler does.
+    A module whose import was interrupted, such as TVM by Ctrl-C, cannot be imported again, since
+    parts of it are registered already. Signal handlers run on the main thread, so another thread
+    imports; it continues if a handler raises an exception on the main thread.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
@@ -108,12 +108,15 @@ def import_whole(name: str) -> ModuleType:
 
 
 def _import(name: str) -> None:
-    with importing, suppress(Exception):  # the thread that waits meets the error as well
+    with importing, suppress(Exception):  # the waiting thread imports again, and raises the error
         import_module(name)
 
 
 def _is_imported(frame: FrameType | None) -> bool:
-    """Return whether an import of this package calls a frame; another thread would wait for it."""
+    """Return whether a frame runs inside an import of a module of this package.
+
+    An import on another thread would then wait for that import, and never end.
+    """
     while frame is not None:
         is_module = frame.f_code.co_name == "<module>"
         name = str(frame.f_globals.get("__name__"))  # code of `exec` may have none

@@ -1,10 +1,10 @@
-"""Dataclasses with shared methods, so that hundreds are created in milliseconds.
+"""Dataclasses with shared methods, so that hundreds of classes are defined in milliseconds.
 
 takes: a class; gives: a frozen dataclass.
 
-Python writes, compiles and runs the text of six methods of each frozen dataclass when its module is
-imported, which took half of the time of importing this package. All but `__init__` depend on the
-names of fields alone, so one of each does for all classes here.
+When a module is imported, Python generates and compiles the source of six methods for each frozen
+dataclass, which took half of the time of importing this package. All methods but `__init__` depend
+only on the names of the fields, so here all classes share one of each.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen, eq=True, repr=True, kw_only=False):
-        """Do what the decorator of the standard library does for classes that are frozen.
+        """Make a frozen dataclass, as the decorator of the standard library does, but faster.
 
-        Python wants what derives from a frozen one of its own, as layouts do, to be another such
-        one, which therefore shares texts, equality and hashes alone.
+        A class that derives from a frozen dataclass of the standard library, such as a layout, must
+        be one too; it shares only `__repr__`, `__eq__` and `__hash__`.
         """
         assert frozen, "methods that change an object are not shared"
         shared = {"__repr__": _repr} if repr else {}
@@ -42,7 +42,7 @@ else:
                 frozen = {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
                 methods = {**shared, **frozen, "__init__": _write_init(made)}
             for name, method in methods.items():
-                if made.__dict__.get(name) is None:  # so is the hash of a class with `__eq__`
+                if made.__dict__.get(name) is None:  # Python sets `__hash__` to None for `__eq__`
                     setattr(made, name, method)
             return made
 
@@ -50,7 +50,7 @@ else:
 
 
 def _write_init(cls: type) -> Callable[..., None]:
-    """Return the method that sets the fields of an object of a class."""
+    """Return the `__init__` of a class, which sets the fields without `__setattr__`."""
     known, lines = dict[str, Any](), ["_fields = self.__dict__"]
     entries = sorted(dataclasses.fields(cls), key=lambda x: bool(x.kw_only))
     parameters = ["self"]
@@ -77,12 +77,12 @@ def _write_init(cls: type) -> Callable[..., None]:
 
 
 def _refuse_to_set(self: Any, name: str, value: Any) -> NoReturn:
-    """Refuse to change an object."""
+    """Refuse to assign to an attribute."""
     raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
 def _refuse_to_delete(self: Any, name: str) -> NoReturn:
-    """Refuse to change an object."""
+    """Refuse to delete an attribute."""
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
@@ -102,12 +102,12 @@ def _eq(self: Any, other: Any) -> bool:
 
 
 def _hash(self: Any) -> int:
-    """Return the hash of all fields."""
+    """Return the hash of all fields that are compared."""
     return hash(_reader(type(self))(self))
 
 
 _readers = dict[type, Callable[[Any], Any]]()
-"""What reads the fields of objects that are compared, by their class."""
+"""Functions that return the compared fields of an object, by its class."""
 
 
 def _reader(kind: type) -> Callable[[Any], Any]:

@@ -1,1 +1,1 @@
-"""Compiles an IRModule for a Target: the differences between devices."""
+"""Compiles a lowered IRModule for a Target: machine code for CPUs, kernels for GPUs."""

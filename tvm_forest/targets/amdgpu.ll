@@ -1,6 +1,6 @@
-; What AMD's GPUs do that TVM's code generator has no right words for; `arithmetic.ll` has the rest.
+; Functions for AMD's GPUs in place of wrong code of TVM's generator; see also `arithmetic.ll`.
 
-; Code object version 5, which ROCm reads since 5.7, and TVM's LLVM would not choose.
+; Code object version 5, which ROCm reads since 5.7, but TVM's LLVM does not choose by default.
 !llvm.module.flags = !{!1}
 !0 = !{}
 !1 = !{i32 1, !"amdhsa_code_object_version", i32 500}
@@ -11,7 +11,7 @@ declare i32 @llvm.amdgcn.mbcnt.hi(i32, i32)
 declare i32 @llvm.amdgcn.ds.bpermute(i32, i32) convergent
 declare i64 @llvm.amdgcn.ballot.i64(i1) convergent
 
-; -- barriers: TVM writes `s_barrier` alone; newer GPUs do not wait for memory there by themselves ---
+; -- barriers: TVM writes only `s_barrier`, at which newer GPUs do not wait for memory -------------
 
 define linkonce_odr void @tvmf_barrier() alwaysinline convergent nounwind {
   fence syncscope("workgroup") release
@@ -20,7 +20,7 @@ define linkonce_odr void @tvmf_barrier() alwaysinline convergent nounwind {
   ret void
 }
 
-; -- atomic sums: a loop that compares and swaps would do, where the hardware can add -----------------
+; -- atomic sums: by the hardware's addition, not by a loop of compare and swap --------------------
 
 define linkonce_odr float @tvmf_atomic_add_float32(ptr addrspace(1) %p, float %v) alwaysinline {
   %old = atomicrmw fadd ptr addrspace(1) %p, float %v syncscope("agent") monotonic,
@@ -34,8 +34,8 @@ define linkonce_odr double @tvmf_atomic_add_float64(ptr addrspace(1) %p, double 
   ret double %old
 }
 
-; -- shuffles: TVM's take 32-bit numbers of threads only ---------------------------------------------
-; A lane takes the value of the one `by` lanes on in its group of `width`; its own beyond the end.
+; -- shuffles: those of TVM take only 32-bit values ------------------------------------------------
+; A lane gets the value of the lane `by` further in its group of `width`; past the end, its own.
 
 define linkonce_odr i32 @tvmf_shuffle_down_int32(i32 %x, i32 %by, i32 %width)
     alwaysinline convergent {

@@ -1,8 +1,8 @@
 ; exp, exp2 and log1p for kernels on AMD's GPUs, for any machine that LLVM knows.
 ;
-; TVM would ask for AMD's library of bitcode, which this machine need not have. The arithmetic is done
-; in float64, and rounded to float32 where that was asked for. Polynomials are computed by Horner's
-; scheme; a comment behind a line names the coefficient that it adds.
+; TVM would need AMD's library of bitcode, which may not be installed. The arithmetic is done in
+; float64, and rounded to float32 for float32 functions. Polynomials are computed by Horner's
+; scheme; a comment after a line names the coefficient that it adds.
 
 declare double @llvm.rint.f64(double)
 declare double @llvm.fma.f64(double, double, double)
@@ -10,7 +10,7 @@ declare double @llvm.ldexp.f64.i32(double, i32)
 declare i32 @llvm.fptosi.sat.i32.f64(double)
 declare { double, i32 } @llvm.frexp.f64.i32(double)
 
-; -- exp(n ln 2 + r) = 2^n exp(r) with |r| <= ln(2) / 2, where Taylor's series ends at r^14 ----------
+; -- exp(n ln 2 + r) = 2^n exp(r) with |r| <= ln(2) / 2, where Taylor's series ends at r^14 --------
 
 define linkonce_odr double @tvmf_scaled_exp(double %n, double %r) alwaysinline {
   %k = call i32 @llvm.fptosi.sat.i32.f64(double %n)
@@ -59,7 +59,7 @@ define linkonce_odr double @tvmf_exp2_float64(double %x) alwaysinline {
   ret double %power
 }
 
-; -- log(1 + x) for x >= 0: 1 + x = 2^k m, log m = 2 atanh((m - 1) / (m + 1)), and what 1 + x lost -----
+; -- log(1 + x) for x >= 0: 1 + x = 2^k m, log m = 2 atanh((m - 1) / (m + 1)), and what 1 + x lost -
 
 define linkonce_odr double @tvmf_log1p_float64(double %x) alwaysinline {
   %u = fadd double %x, 1.0
@@ -106,7 +106,7 @@ define linkonce_odr double @tvmf_log1p_float64(double %x) alwaysinline {
   ret double %log
 }
 
-; -- float32 -----------------------------------------------------------------------------------------
+; -- float32 ---------------------------------------------------------------------------------------
 
 define linkonce_odr float @tvmf_exp_float32(float %x) alwaysinline {
   %wide = fpext float %x to double

@@ -1,6 +1,6 @@
 """The GPU backends, by kind of target.
 
-takes: Target; gives: Backend. What a saved predictor needs; no TVM.
+takes: Target; gives: Backend. A saved predictor needs this file, so it does not import TVM.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..runtime.gpu.opencl import OpenCLDriver
 from ..target import Target
 
 DEFAULT_GPUS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
-"""GPUs for which code is made if none is named or present: the newest of CDNA 2, 3 and 4
-and of RDNA 2, 3 and 4, which the driver tells apart by name."""
+"""GPUs of AMD that code is made for if none is named or present: one of each generation, CDNA 2, 3
+and 4, and RDNA 2, 3 and 4. A GPU runs only the code that was made for its own name."""
 
 DRIVERS: dict[str, Any] = {"cuda": CudaDriver, "rocm": HipDriver, "opencl": OpenCLDriver}
 
 
 @functools.cache
 def open_driver(kind: str, device: int) -> Driver:
-    """Return the driver of a GPU, which all predictors share.
+    """Return the driver of a GPU; all predictors of the process share it.
 
     Raises:
         DeviceError: there is no such GPU.

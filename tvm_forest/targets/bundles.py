@@ -1,10 +1,10 @@
-"""Bundles: files with code for future models, for a class of processors.
+"""Bundles: files with compiled code for future models, for a class of processors.
 
-takes: what a cache holds for models that were drawn; gives: a file, and what such files hold.
+takes: cache entries of generated models; gives: a bundle file, and the entries of such files.
 
-A cache serves one kind of processor, and one version of TVM. What is in a bundle was compiled for a
-class of processors, such as "x86-64-v3", and is found by the sources of this package alone. So a
-process may build models of known kinds where TVM is not installed.
+The cache serves one model of processor and one version of TVM. The code of a bundle is compiled for
+a class of processors, such as "x86-64-v3", and its keys depend on no version of TVM, only on the
+sources of this package. So a process may build models of known kinds where TVM is not installed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VARIABLE = "TVM_FOREST_KERNELS"
 MANIFEST = "tvm_forest_kernels.json"
 
 FAULTS = (OSError, ForestError, LookupError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
-"""Exceptions of reading a file that is damaged, or not a bundle."""
+"""Exceptions that are raised while reading a file that is damaged, or not a bundle."""
 
 
 class Bundle(CodeCache):
@@ -64,7 +64,7 @@ class Bundle(CodeCache):
 
 
 def name_kind(target: Target, outputs: str, kind: str) -> str:
-    """Return the key in a bundle for a function's kind, see `layouts/laying_out/kinds.py`."""
+    """Return a bundle's key for the code of one kind, see `layouts/laying_out/kinds.py`."""
     return digest("kind", digest_sources(), json.dumps(target.to_dict()), outputs, kind)
 
 
@@ -87,8 +87,8 @@ def write_bundle(file: Path, target: Target, entries: Iterable[tuple[str, Archiv
 def find_bundles(target: Target) -> list[Bundle]:
     """Return the bundles named in the environment whose code fits a target.
 
-    Code for the CPU at hand may be for a class of processors; its instructions are looked at when
-    it is loaded.
+    A target without options, the CPU at hand, takes bundles for any class of processors; whether
+    the CPU has the instructions of an entry is checked when the entry is loaded.
     """
     files = os.environ.get(VARIABLE, "")
     bundles = _open_all(files) if files else []
@@ -98,7 +98,7 @@ def find_bundles(target: Target) -> list[Bundle]:
 
 @functools.lru_cache(maxsize=8)
 def _open_all(files: str) -> list[Bundle]:
-    """Open files; warn of those that cannot be used, with a remedy."""
+    """Open bundle files, separated as in PATH; warn of those that cannot be used."""
     bundles = list[Bundle]()
     for name in filter(None, files.split(os.pathsep)):
         try:

@@ -1,14 +1,15 @@
-"""Loads words by byte offset, in kernels that count in bytes.
+"""Loads words by byte offset, in kernels whose variables count in bytes.
 
-takes: kernels; gives: the same with fewer instructions.
+takes: kernels; gives: the same kernels with fewer instructions.
 
     nodes[first + node // 4]     -->     tvmf_at(&nodes[0], first, node)
 
-`first` alone may lie before the array, where no pointer may lead, so it is added to the bytes.
+`first` alone may lie before the array, where no pointer may point, so it is passed separately and
+added to the byte offset.
 
-A walk through a complete tree goes from place p to 2p or 2p + 4, in bytes, and has the address of
-the next node by one addition; counted in nodes it would have to be multiplied each time. That
-`node` is a multiple of 4 is proven: so is all that is ever stored in it.
+A walk through a complete tree goes from offset p to 2p or 2p + 4, in bytes, and one addition gives
+the address of the next node; an offset in nodes would have to be multiplied each time. `node` is
+proven to be a multiple of 4: every value that is stored in it is one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..tir_gen.ir import find_stores
 
 LOAD_AT = "tvmf_at"
 WORD = 4
-"""Bytes of the words that are loaded by offset."""
+"""Bytes of a word that is loaded by offset."""
 
 LOAD = """\
 template <class T>
@@ -32,7 +33,7 @@ static __device__ __forceinline__ T tvmf_at(const T* p, long long first, int byt
   return *(const T*)((const char*)p + (first * (long long)sizeof(T) + bytes));
 }
 """
-"""Name of the load function that kernel text must define."""
+"""Definition of `LOAD_AT` in CUDA C++, for the text of kernels that call it."""
 
 
 def load_by_bytes(mod: tvm.IRModule) -> tvm.IRModule:
@@ -42,7 +43,11 @@ def load_by_bytes(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _change_kernel(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Assume all cells hold multiples of 4, then drop those that may not."""
+    """Return a kernel that loads words by byte offset where a variable counts in bytes.
+
+    A variable is an int32 buffer in local memory. All are first assumed to hold multiples of 4;
+    those in which something else may be stored are dropped until the rest is consistent.
+    """
     cells = {x for x in buffers_of(func.body, "local") if x.dtype == "int32"}
     stores = find_stores(func.body)
     while True:
@@ -66,7 +71,7 @@ def _change_kernel(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_multiple(x: Any, cells: set[Any]) -> bool:
-    """Return whether an integer is a multiple of 4, if the given cells are."""
+    """Return whether an integer is a multiple of 4, provided that the given variables are."""
     if isinstance(x, tirx.IntImm):
         return int(x) % WORD == 0
     if isinstance(x, (tirx.Add, tirx.Sub)):
@@ -79,9 +84,9 @@ def _is_multiple(x: Any, cells: set[Any]) -> bool:
 
 
 def _split_index(x: Any, cells: set[Any]) -> tuple[Any, Any]:
-    """Split an index into the rest and a term "bytes // 4".
+    """Split the index "rest + bytes // 4" into the rest and the bytes.
 
-    The bytes are None without such a term.
+    The bytes are None if there is no such term.
     """
     if isinstance(x, (tirx.Add, tirx.Sub)):
         rest, place = _split_index(x.a, cells)

@@ -25,11 +25,11 @@ from .other_machines import complete_options
 WHERE = "build: argument 'target'"
 
 OPTIONS = ("mcpu", "num-cores", "opt-level", "vector-width")
-"""Target options that users may set. Others change results (`cl-opt`), or LLVM finds errors in them
-only while it compiles."""
+"""Target options that users may set. Other options change results (`cl-opt`), or LLVM reports their
+errors only while it compiles."""
 
 ELSEWHERE = ("mtriple", "mattr", "mabi")
-"""Options that are also allowed if the first of these names another machine."""
+"""Options that are allowed too in a target whose "mtriple" names another machine."""
 
 TUNING = (
     *("allow-", "branch", "ermsb", "false-deps-", "fast", "fsrm", "idiv", "lea-", "macrofusion"),
@@ -43,33 +43,35 @@ ASKED_FOR = tuple(
     "mwaitx pclmul pconfig pku prefetchi ptwrite rdpid rdpru rdrnd rdseed rtm serialize sgx sha "
     "shstk sm3 sm4 tsxldtrk uintr usermsr vaes vpclmulqdq waitpkg wbnoinvd widekl xsave".split()
 )
-"""How features of LLVM begin whose instructions it takes only where a program names them, which
-ours do not: keys, random numbers, flushes of caches and the like."""
+"""Prefixes of LLVM features whose instructions are used only where a program asks for them, as our
+code never does: cryptography, random numbers, cache flushes and the like."""
 
 OPT_LEVEL = 2
-"""LLVM's optimisation level; higher ones take a tenth longer, and make no code of ours faster."""
+"""LLVM's optimisation level; higher ones take a tenth longer, and do not make our code faster."""
 
 NO_SLP = "-vectorize-slp:bool=0"
-"""Interleaved walks look alike, and LLVM's SLP vectoriser packs them into vectors whose lanes it
-then takes apart again for every address, which is slower (`benchmarks/cpu.py`)."""
+"""Turns off LLVM's SLP vectoriser: it would pack interleaved walks into vectors, and extract their
+lanes again for every address, which is slower (`benchmarks/cpu.py`)."""
 
 NO_LOOPS = "-vectorize-loops:bool=0"
-"""LLVM's loop vectoriser makes gathers of the look-ups of leaves, where it takes gathers for fast.
-Intel's are slow since the microcode of 2023 (`benchmarks/cpu.py`). What a schedule wants as vectors
-is written as vectors, and stays so."""
+"""Turns off LLVM's loop vectoriser where LLVM assumes fast gathers: it would gather the leaves, and
+gathers are slow on Intel since the microcode of 2023 (`benchmarks/cpu.py`). Loops that a schedule
+vectorizes are lowered to vectors before LLVM, and stay vectors."""
 
 NO_UNROLLING = "-unroll-runtime:bool=0"
-"""Loops whose length is known when they run are to be as long as they are written: copies of their
-bodies take LLVM a quarter of its time, and make no code of ours faster."""
+"""Turns off LLVM's unrolling of loops whose length is known only at run time: the copies of their
+bodies cost a quarter of LLVM's time, and do not make our code faster."""
 
 NO_REDUCTION = "-disable-lsr:bool=1"
-"""LLVM's strength reduction of loops weighs the hundreds of addresses of a walk by planes against
-each other, a third of the time that machine code takes. What names its vectors of AVX-512 is as
-fast without, or faster; with fewer registers it is not always."""
+"""Turns off LLVM's loop strength reduction for AVX-512: a walk by bit planes has hundreds of
+addresses, and weighing them takes a third of the time of code generation. AVX-512 code is as fast
+without it or faster; code for fewer registers is sometimes slower, so it stays on elsewhere."""
 
 
 def tvm_target(target: Target) -> tvm.target.Target:
-    """Return TVM's form of a target, completed with the CPU at hand unless it is elsewhere.
+    """Return TVM's form of a target; without "mcpu" it is the CPU at hand.
+
+    A target for another machine gets the defaults of `complete_options` instead.
 
     Raises:
         BuildError: TVM has no LLVM, or the code would not run on the CPU at hand.
@@ -168,21 +170,21 @@ def _find_features() -> dict[str, bool]:
 
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
-    """Compile lowered functions to machine code, with the launcher for the thread pool."""
+    """Compile lowered functions to machine code, with the function `SET_LAUNCHER`."""
     setter = make_launcher_setter().with_attr("target", target)
     return compile_alone(tvm.IRModule({**mod.functions, SET_LAUNCHER: setter}), target)
 
 
 def compile_alone(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
-    """Compile lowered functions to machine code without the thread pool, for other machines."""
+    """Compile lowered functions to machine code without `SET_LAUNCHER`, for other machines."""
     return tvm.compile(mod, target=target, tir_pipeline=PIPELINE)
 
 
 def compile_threads(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
     """Compile kernels to CPU code that runs blocks and threads one after the other.
 
-    For tests of schedules without a GPU: the kernels run with their barriers and shared memory, so
-    races and misplaced barriers give wrong results.
+    It serves tests of GPU schedules without a GPU: barriers and shared memory keep their meaning,
+    so races and misplaced barriers give wrong results.
 
     Raises:
         BuildError: a barrier is not reached by all threads of a block.
@@ -198,9 +200,9 @@ PIPELINE = "tvm_forest"
 def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
     """Return TVM's own passes for plain loops on a CPU, in the order of its default pipeline.
 
-    Left out are those for blocks, of which there are none any more, and for other devices, and
-    what LLVM does as well: hoisting, common expressions and the removal of what has no effect.
-    CompactBufferAllocation alone took 95 % of the time to compile bit-sliced walks.
+    It leaves out the passes for TIR blocks, which no longer occur, those for other devices, and
+    those that LLVM repeats: hoisting, common subexpressions, dead code. CompactBufferAllocation
+    alone took 95 % of the time to compile bit-sliced walks.
     """
     plain, block = tirx.transform, s_tir.transform
     passes = [

@@ -2,8 +2,8 @@
 
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
-Neither a GPU nor a compiler is needed for the text. TVM's host code is not used: the plan of
-launches is run by `runtime.gpu.executor`.
+Writing the source needs neither a GPU nor a compiler. TVM's host code is not used:
+`runtime.gpu.executor` runs the launch plan.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .kernel_text import (
 
 KIND = "cuda"
 ROWS = "rows"
-"""Arrays that users allocate; they may start at any address."""
+"""Name of the array of rows, which users allocate, so that it may start at any address."""
 
 PRELUDE = """\
 #ifdef __CUDACC_RTC__
@@ -74,13 +74,17 @@ static __device__ __forceinline__ int tvmf_ballot(bool outcome, int size) {
 }
 #endif
 """
-"""A team is all of the dimension x, so teams follow each other in a warp."""
+"""Definition of `ops.BALLOT`. A team is the threads that differ only in threadIdx.x, so the teams
+of a warp are adjacent."""
 
 FLOATS = {"float32": {"c": "float"}, "float64": {"c": "double"}}
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
-    """Write the kernels of lowered functions; compile them if the architecture is known.
+    """Write the kernels of lowered functions as CUDA C++.
+
+    They are compiled at once if the target names "arch" and a compiler is installed, else when a
+    GPU is first used.
 
     Raises:
         BuildError: TVM or the compiler refuses them.
@@ -94,7 +98,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
 
 
 def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
-    """Return the kernels of a module as CUDA C++, and what launches them."""
+    """Return the kernels of a module as CUDA C++, and the launch plan of each function."""
     # The text is the same for all architectures; with none TVM would ask for the GPU.
     tvm_target = tvm.target.Target({"kind": KIND, "arch": "sm_80", "host": {"kind": "llvm"}})
     kernels, plans = split_kernels(mod, tvm_target)
@@ -105,7 +109,7 @@ def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
 
 
 def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
-    """Return device functions as CUDA C++, without what stands ahead of them."""
+    """Return device functions as CUDA C++, without the declarations that TVM puts before them."""
     kernels = tirx.compilation_pipeline.finalize_device_passes()(drop_fences(kernels))
     kernels = map_nodes(kernels, tirx.FloatImm, _write_all_bits)
     kernels = map_nodes(kernels, tirx.RShift, shift_no_negation)
@@ -117,7 +121,7 @@ def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:
-    """Print a 64-bit constant by its bits, since TVM prints only nine digits."""
+    """Replace a float64 constant by one that is printed as bits, for TVM prints nine digits."""
     if str(x.ty.dtype) != "float64" or float(x.value).is_integer():
         return x
     bits = int(np.float64(x.value).view(np.int64))
@@ -127,8 +131,8 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
 def _split_unaligned(access: Any) -> Any:
     """Split a vector access into single elements, unless it is provably aligned.
 
-    A GPU refuses to move 16 bytes from or to a place that is not a multiple of 16. TVM writes one
-    access for a `Ramp`, wherever it begins, and one for each element for any other indices.
+    A GPU cannot access 16 bytes at an address that is not a multiple of 16. TVM writes one access
+    for a `Ramp`, wherever it begins, and one for each element for any other index.
     """
     index, is_store = access.indices[-1], isinstance(access, tirx.BufferStore)
     if not isinstance(index, tirx.Ramp):

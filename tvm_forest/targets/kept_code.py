@@ -3,7 +3,7 @@
 takes: a text that identifies a lowered module, and the compiled library; gives: the library again,
 in this process or another one.
 
-A lowered module holds no arrays of the model, so models of one shape share their code.
+A lowered module does not contain the model's arrays, so models of one shape share their code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CodeKeeper(NamedTuple):
     """The cache of machine code for a target.
 
     Attributes:
-        cache: the user's folder.
+        cache: the cache in the user's folder.
         target: target of the code.
         machine: text of all facts, besides this package, on which compilation depends.
     """
@@ -38,7 +38,7 @@ class CodeKeeper(NamedTuple):
 
     @classmethod
     def of(cls, target: Target) -> CodeKeeper | None:
-        """Return the keeper for a target, None if there is no cache or it keeps no such code.
+        """Return the keeper for a target; None if the cache is off, or not for this target.
 
         Raises:
             InputError: the target is unknown.
@@ -47,12 +47,15 @@ class CodeKeeper(NamedTuple):
         return None if cache is None else cls(cache, target, machine_code.describe(target))
 
     def find(self, text: str) -> tuple[str, Library | None]:
-        """Return the key of code identified by a text, and its library if it is cached."""
+        """Return the key for a text that identifies code, and the cached library or None."""
         key = digest("code", digest_sources(), self.machine, text)
         return key, load_kept(self.cache, key, self.target)
 
     def keep(self, key: str, library: Library) -> Library:
-        """Store a library; return the copy loaded from the cache, so LLVM translates it once."""
+        """Store a library; return the copy loaded from the stored code if it is a shared library.
+
+        LLVM then translates it only once. Without a linker the given library is returned.
+        """
         try:
             code = to_machine_code(library, self.target)
         except BuildError as error:  # no room for temporary files; the library itself needs none

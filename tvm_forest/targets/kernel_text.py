@@ -1,4 +1,4 @@
-"""Kernel transformations before and after TVM prints them, shared by targets."""
+"""Changes of kernels before and after TVM prints them as text, shared by GPU targets."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ BYTES = {
 """Bytes of an element, by its type in the text."""
 
 _FENCE = int(tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", 0.0).args[0])
-"""Number of LLVM's intrinsic of the arithmetic fence."""
+"""Number of LLVM's intrinsic `llvm.arithmetic.fence`."""
 
 
 def map_nodes(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> tvm.IRModule:
-    """Apply a function to all nodes of one kind in kernels."""
+    """Replace all TIR nodes of one class in kernels by what a function returns for them."""
     kernels = {
         var: func.with_body(tvm_ffi.structural_map(func.body, (kind, change)))
         for var, func in mod.functions.items()
@@ -41,7 +41,7 @@ def map_nodes(mod: tvm.IRModule, kind: Any, change: Callable[[Any], Any]) -> tvm
 
 
 def drop_fences(mod: tvm.IRModule) -> tvm.IRModule:
-    """Remove `ops.keep_rounded` from kernels, for compilers that fuse nothing."""
+    """Remove `ops.keep_rounded` from kernels, for compilers that do not fuse products and sums."""
 
     def drop(call: Any) -> Any:
         is_fence = is_call(call, names.CALL_LLVM) and int(call.args[0]) == _FENCE
@@ -61,10 +61,10 @@ def shift_no_negation(shift: Any) -> Any:
 
 
 def share_written(text: str, kernels: tvm.IRModule) -> str:
-    """Remove "restrict" from the arrays that a kernel writes.
+    """Remove "restrict" from the parameters for arrays that a kernel writes.
 
-    TVM gives it to all arrays, and it promises that nobody else writes there. A compiler that
-    believes it keeps in a register what a thread stores for the others, across barriers too.
+    TVM puts it on all arrays. It promises that no other pointer writes there, so a compiler may
+    keep a value in a register that a thread stores for other threads, even across a barrier.
     """
     for kernel in kernels.functions.values():
         written = _written_by(kernel)
@@ -80,7 +80,7 @@ def share_written(text: str, kernels: tvm.IRModule) -> str:
 
 
 def _written_by(kernel: tirx.PrimFunc) -> set[Any]:
-    """Return the parameters through which a kernel writes, also in function calls."""
+    """Return the parameters that a kernel writes to, by itself or in the functions it calls."""
     given = (x for call in find_calls(kernel.body, names.CALL_EXTERN) for x in call.args)
     buffers = {x.args[0].source for x in given if is_call(x, names.ADDRESS_OF)}
     buffers |= {store.buffer for store in find_stores(kernel.body)}
@@ -89,26 +89,26 @@ def _written_by(kernel: tirx.PrimFunc) -> set[Any]:
 
 
 def atomic_functions(text: str, template: str, words: dict[str, dict[str, str]]) -> str:
-    """Define the atomic additions that kernels call, which return the old value.
+    """Return definitions of the atomic additions that kernels call; they return the old value.
 
     Args:
-        text: the kernels.
-        template: a definition, with {name} and the keys of `words`.
-        words: for each dtype, what stands in its definition.
+        text: source of the kernels.
+        template: a definition, with {name} and the keys of the dicts in `words` as placeholders.
+        words: for each dtype, the text for each placeholder.
     """
     named = ((f"tvmf_atomic_add_{dtype}", rest) for dtype, rest in words.items())
     return "".join(template.format(name=name, **rest) for name, rest in named if name in text)
 
 
 def declare_at_launch(text: str) -> tuple[str, dict[str, int]]:
-    """Make shared memory dynamic in kernels that may not declare as much.
+    """Make shared memory dynamic in kernels that use more than they may declare statically.
 
     Args:
-        text: kernels.
+        text: source of the kernels.
 
     Returns:
-        the text, whose arrays are parts of one whose size the launch decides, and the bytes of that
-        for each kernel that has one.
+        The text, in which the shared arrays of such a kernel are parts of one array whose size the
+        launch decides, and the bytes of that array by the kernel's name.
     """
     parts, sizes = KERNEL.split(text), dict[str, int]()
     for number, part in enumerate(parts):
@@ -132,7 +132,7 @@ def declare_at_launch(text: str) -> tuple[str, dict[str, int]]:
 
 
 def launch_with(plan: Plan, sizes: dict[str, int]) -> Plan:
-    """Return a plan with dynamic shared memory in the launches of some kernels."""
+    """Return a plan whose launches give kernels the bytes of dynamic shared memory in `sizes`."""
 
     def change(step: HostStep) -> HostStep:
         if isinstance(step, HostLoop):

@@ -2,8 +2,8 @@
 
 takes: lowered IRModule and Target; gives: a library. takes: a library; gives: MachineCode.
 
-Where a compiler is at hand that can link, the code is a shared library, which loads in less than a
-millisecond. Elsewhere it is LLVM bitcode, which TVM translates anew in about half a second.
+Where a C compiler can link, the code is a shared library, which loads in less than a millisecond.
+Elsewhere it is LLVM bitcode, which TVM translates again at each load, in about half a second.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ KERNEL_TARGETS: dict[str, Any] = {module.KIND: module for module in (cuda, rocm,
 
 
 _stored_code: WeakKeyDictionary[tvm.runtime.Executable, MachineCode] = WeakKeyDictionary()
-"""Machine code of executables that were stored, or loaded from bitcode."""
+"""Machine code of the executables that were stored, or loaded from bitcode, in this process."""
 
 _writing = make_lock()
-"""Lock: LLVM ends the process if two threads write one module."""
+"""Lock, because LLVM ends the process if two threads write one module."""
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> Library:
-    """Turn lowered functions into a library.
+    """Compile lowered functions to a library, by the compiler of the target's kind.
 
     Raises:
         InputError: an option of the target is unknown.
-        BuildError: the compiler refuses them.
+        BuildError: the compiler refuses the functions.
     """
     if target.kind == "simt":
         return cpu.compile_threads(mod, target)
@@ -60,7 +60,7 @@ def write_machine_code(library: tvm.runtime.Executable, target: Target) -> Machi
             needs: dict[str, Any] = {
                 "instructions": sorted(cpu.instructions(cpu.tvm_target(target)))
             }
-            room = len(library.mod.inspect_source("ll"))  # six times what LLVM makes of it
+            room = len(library.mod.inspect_source("ll"))  # six times the size of the machine code
             with make_folder("save", room) as folder:
                 made = _link(library, folder)
             if made is None:
@@ -74,7 +74,7 @@ def write_machine_code(library: tvm.runtime.Executable, target: Target) -> Machi
 
 
 def describe(target: Target) -> str:
-    """Return the facts, besides this package, on which compilation for a CPU depends."""
+    """Return a text of all that decides machine code for a CPU, besides this package's sources."""
     options = cpu.tvm_target(target)
     llvm = tvm.target.codegen.llvm_version_major()
     return (
@@ -83,30 +83,30 @@ def describe(target: Target) -> str:
 
 
 def load_bitcode(code: MachineCode, file: Path) -> tvm.runtime.Executable:
-    """Return the library of a file with LLVM bitcode."""
+    """Load a file with LLVM bitcode, which holds `code`, and return its library."""
     library = tvm.runtime.Executable(tvm_ffi.load_module(str(file), keep_module_alive=False))
     _stored_code[library] = code
     return library
 
 
 def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | None:
-    """Link a shared library; return its form and bytes, or None without a linker."""
+    """Link a shared library; return its form and bytes, or None if there is no linker."""
     file = folder / "code.so"
     try:
-        if sys.platform == "win32" or cc.get_cc() is None:  # MinGW's links no such library
+        if sys.platform == "win32" or cc.get_cc() is None:  # MinGW cannot link such a library
             return None
-        # Other libraries of the process may have symbols of the same names for all to see.
+        # Other libraries of the process may export symbols of the same names.
         options = ["-Wl,-Bsymbolic"] if sys.platform.startswith("linux") else []
         (folder / "pool.o").write_bytes(make_pool_object())
         options.append(str(folder / "pool.o"))
         library.export_library(str(file), workspace_dir=str(folder), options=options)
-    except (OSError, RuntimeError, ValueError):  # a compiler that cannot link is none
+    except (OSError, RuntimeError, ValueError):  # a compiler that cannot link counts as none
         return None
     return LINKED, file.read_bytes()
 
 
 def _write_bitcode(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes]:
-    """Return form and bytes of LLVM bitcode."""
+    """Write LLVM bitcode; return its form and bytes."""
     file = folder / "code.bc"
     library.mod.write_to_file(str(file))
     return "ll", file.read_bytes()  # TVM loads it under this name only

@@ -2,13 +2,13 @@
 
 takes: a library that LLVM has compiled, a prefix; gives: an object file.
 
-TVM gives the functions of every model the same names, for all to see. Here they are renamed in
-LLVM's language, which is translated after all optimisations, so that the code stays as it is:
+TVM exports the functions of every model under the same names. Here they are renamed in LLVM IR that
+is already optimised, so the code itself does not change:
 
     __tvm_ffi_predict                   airline_predict_compiled, hidden
     __TVMBackendAllocWorkspace          airline_AllocWorkspace_compiled, hidden, defined elsewhere
     TVMFFIErrorSetRaisedFromCStrParts   airline_raise_compiled, hidden, defined elsewhere
-    __truncsfhf2, __extendhfsf2         of this object alone, for their code is of the target's CPU
+    __truncsfhf2, __extendhfsf2         local to this object, for their code needs the target's CPU
     llvm.exp.f32, log1p and the like    functions of our own, see `own_functions`
 """
 
@@ -25,7 +25,7 @@ from ..tir_gen.internals import names
 from .own_functions import with_own_functions
 
 SUFFIX = "_compiled"
-"""Suffix of these names, which no other name of an exported library has."""
+"""Suffix of the new names; no other name in an exported library has it."""
 
 RENAMED = (
     (names.DLL_EXPORT, r"\1\2"),
@@ -37,7 +37,7 @@ RENAMED = (
     (names.HALF_FLOATS, r"define internal \2"),
     (names.CALLABLE_NAME, rf"@{{prefix}}\1{SUFFIX}"),
     (names.BACKEND_NAME, rf"@{{prefix}}\1{SUFFIX}"),
-    ("-windows-msvc", "-windows-gnu"),  # so that compilers of GNU and Zig link what is made there
+    ("-windows-msvc", "-windows-gnu"),  # so that GCC and Zig can link objects made on Windows
     (names.RAISE_NAME, f"@{{prefix}}raise{SUFFIX}"),
 )
 """Patterns in LLVM IR, and their replacements."""
@@ -47,9 +47,9 @@ def write_object(library: tvm.runtime.Executable, file: Path, prefix: str) -> No
     """Write the functions of a library, renamed, as an object file.
 
     Args:
-        library: as it was compiled, not loaded.
-        file: which ends with ".o".
-        prefix: what the names of its functions begin with.
+        library: an executable that was compiled in this process, not one that was loaded.
+        file: path of the object file, with the suffix ".o".
+        prefix: prefix of the names of all its functions.
     """
     text = str(library.mod.inspect_source("ll"))
     for pattern, renamed in RENAMED:

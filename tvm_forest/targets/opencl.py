@@ -2,7 +2,7 @@
 
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
-The text and the plans say all that a host program needs. Here `runtime.gpu.opencl` runs them.
+The source and the launch plans hold all that a host program needs; `runtime.gpu.opencl` runs them.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
     """Write the kernels of lowered functions.
 
     Raises:
-        InputError: there are options.
-        BuildError: the kernels use what OpenCL has not.
+        InputError: the target has an option other than "device".
+        BuildError: see `opencl_text`.
     """
     unknown = [name for name, _ in target.options if name != "device"]
     if unknown:
@@ -89,10 +89,10 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
 
 
 def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
-    """Return the kernels of a module as OpenCL C, and what launches them.
+    """Return the kernels of a module as OpenCL C, and the launch plan of each function.
 
     Raises:
-        BuildError: a kernel uses shuffles, ballots, comparisons of vectors, or gathers of bytes.
+        BuildError: a kernel uses shuffles, ballots, vector comparisons, or gathers of bytes.
     """
     target = tvm.target.Target({"kind": KIND}, host={"kind": "llvm"})
     kernels, plans = split_kernels(mod, target)
@@ -147,7 +147,7 @@ def _gathers_bytes(kernel: tirx.PrimFunc) -> bool:
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:
-    """Print a constant by its bits, unless TVM's seven digits are exact."""
+    """Replace a constant by one that is printed as bits, unless TVM's seven digits are exact."""
     dtype = np.dtype(str(x.ty.dtype))
     if float(dtype.type(f"{x.value:.6e}")) == x.value:
         return x
@@ -157,7 +157,7 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
 
 
 def _call_by_opencls_name(call: Any) -> Any:
-    """Rename calls that OpenCL names differently: log1pf, address casts, shared-memory sums."""
+    """Rename a call as OpenCL C needs it: log1p, bit casts, and atomic sums in shared memory."""
     if is_call(call, names.LOG1P):
         return tirx.call_pure_extern(str(call.ty.dtype), "log1p", *call.args)
     if is_call(call, names.REINTERPRET):
@@ -171,7 +171,7 @@ def _call_by_opencls_name(call: Any) -> Any:
 
 
 def _as(dtype: np.dtype[Any]) -> str:
-    """Return OpenCL's bit-cast function for a type."""
+    """Return the name of OpenCL's bit cast to a dtype, such as "as_float"."""
     bits = 8 * dtype.itemsize
     if dtype.kind == "f":
         return {32: "as_float", 64: "as_double"}[bits]
@@ -179,7 +179,7 @@ def _as(dtype: np.dtype[Any]) -> str:
 
 
 def _divides(kernels: tvm.IRModule) -> bool:
-    """Return whether kernels divide 32-bit numbers, whose rounding is an option of OpenCL."""
+    """Return whether kernels divide float32; correct rounding of that is an option in OpenCL."""
     return any(
         find_all(kernel.body, tirx.Div, lambda x: str(x.ty.dtype).startswith("float32"))
         for kernel in kernels.functions.values()
@@ -187,7 +187,7 @@ def _divides(kernels: tvm.IRModule) -> bool:
 
 
 def _promise_blocks(text: str, plans: dict[str, Plan]) -> str:
-    """Declare each kernel's block size; some compilers assume at most 256 threads."""
+    """Declare the block size of kernels that have a fixed one; compilers may assume 256 or less."""
     launches = [launch for plan in plans.values() for launch in plan.launches]
     for kernel in {x.kernel for x in launches}:
         block, *others = {x.block for x in launches if x.kernel == kernel}

@@ -2,9 +2,9 @@
 
 takes: options of a target; gives: the same, checked and completed.
 
-LLVM ends the process, or takes back silently, what it finds wrong while it compiles: a CPU of 32
-bits, abilities that exclude each other, an ABI without its registers. So what is not known to work
-is refused here, before LLVM is asked.
+LLVM ends the process or silently ignores an option if it finds an error while it compiles: a 32-bit
+CPU, features that exclude each other, an ABI whose registers are missing. So options that are not
+known to work are refused here, before LLVM sees them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..errors import InputError
 WHERE = "build: argument 'target'"
 
 LINUX = "(-[a-z0-9]+)?(-linux-(gnu|musl|android)|-none-elf|-unknown-elf)"
-"""Pattern of a Linux target triple after the architecture."""
+"""Pattern of what follows the architecture in a target triple for Linux or bare metal."""
 
 MACOS, WINDOWS = r"-apple-macos(\d+(\.\d+)?)?", "-(pc|w64)-windows-gnu"
 
 
 class Machines(NamedTuple):
-    """Machines of one architecture.
+    """The target triples and features that are supported for one architecture.
 
     Attributes:
-        example: one of them.
-        systems: pattern of what follows the architecture in their names.
-        mattr: abilities that may be asked for with "+" and forbidden with "-".
-        given: options of CPUs that are not named.
+        example: one of the triples.
+        systems: pattern of what follows the architecture in the triples.
+        mattr: CPU features that users may turn on with "+" and off with "-".
+        given: default options; its "mattr" only counts if no CPU is named.
     """
 
     example: str
@@ -75,25 +75,26 @@ MACHINES = {
         {"mcpu": "x86-64"},
     ),
 }
-"""Supported machines by architecture. Every ability was seen to be known and to compile;
+"""Supported machines by architecture. LLVM knows every feature listed here, and compiles with it;
 `relaxed-simd` of WebAssembly is left out, for it would let LLVM fuse products and sums."""
 
 ABIS = {"lp64": "", "lp64f": "f", "lp64d": "d"}
-"""Calling conventions of 64-bit RISC-V, and the ability that each needs."""
+"""Calling conventions of 64-bit RISC-V, with the CPU feature that each needs."""
 
 
 WITH_PARTS = ("m", "a", "c", "v")
-"""Abilities of RISC-V that imply others; LLVM leaves those on when it turns these off."""
+"""Features of RISC-V that imply others, which stay on in LLVM when these are turned off."""
 
 
 def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return options that LLVM compiles for: with a CPU, and on RISC-V an ABI.
+    """Check the options of a target for another machine; add a CPU, and on RISC-V an ABI.
 
     Args:
-        spec: with "mtriple"; options other than "mcpu", "mattr" and "mabi" are passed on.
+        spec: target options with "mtriple"; those other than "mcpu", "mattr" and "mabi" are
+            returned as they are.
 
     Raises:
-        InputError: no such machine, CPU, ability or ABI, or they exclude each other.
+        InputError: the machine, CPU, feature or ABI is unknown, or they exclude each other.
     """
     triple, codegen = spec["mtriple"], tvm.target.codegen
     architecture = triple.partition("-")[0] if isinstance(triple, str) else ""
@@ -124,7 +125,7 @@ def complete_options(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keep_last_words(mattr: list[str]) -> list[str]:
-    """Keep only the last mention of each feature, so that LLVM does not toggle any."""
+    """Keep the last of several settings of a feature, so that LLVM does not toggle it."""
     words = dict[str, str]()
     for ability in mattr:
         words.pop(ability[1:], None)
@@ -144,7 +145,11 @@ def _check_abilities(mattr: Any, machines: Machines, triple: str) -> None:
 
 
 def _choose_abi(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return options with the ABI that uses all of a CPU's float registers."""
+    """Return options with an ABI: the given one, or that which uses all float registers.
+
+    Raises:
+        InputError: the ABI is unknown, or needs a feature that is missing.
+    """
     has = {"", *_list_abilities(spec["mtriple"], spec["mcpu"], spec.get("mattr", ()))}
     fitting = [abi for abi, needed in ABIS.items() if needed in has]
     abi = spec.get("mabi", fitting[-1])

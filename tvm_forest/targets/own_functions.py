@@ -1,10 +1,10 @@
 """Our own exponentials and logarithms for exported machine code.
 
-takes: LLVM's text of functions; gives: the same with our functions in place of a C library's.
+takes: LLVM IR; gives: the same IR with our functions in place of those of a C library.
 
-C libraries have other last bits: Zig's `expf` differs from glibc's for one float in ten. Code that
-is exported calls none, so that a library gives the same values wherever it runs. Python calls the
-C library at hand, as the training libraries do.
+C libraries differ in the last bits: Zig's `expf` differs from glibc's for one float in ten.
+Exported code calls none, so that it gives the same values wherever it runs. Code that runs in
+Python calls the C library at hand, as the training libraries do.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ ENTRIES = 128
 """Entries of the table of exponentials."""
 
 POWER_OF_TWO = r"@llvm\.pow\.f(32|64)\((?:float|double) 2\.000000e\+00, "
-"""LLVM's replacement for exp2 unless optimisation is off."""
+"""Pattern of the call pow(2, x), which LLVM's optimiser replaces by exp2 unless it is off."""
 
 NAME = re.compile(r"@([\w.]+)")
 
 
 def with_own_functions(text: str) -> str:
-    """Return LLVM IR that calls no function of a C library except `fma`.
+    """Return LLVM IR that calls no power or logarithm of a C library.
 
-    That is exact everywhere, and an instruction where a processor has it.
+    Our functions call `fma`, which is exact in every C library, and an instruction on processors
+    that have it.
     """
     text = re.sub(POWER_OF_TWO, r"@llvm.exp2.f\1(", text)
     called = dict[str, tuple[str, int]]()
@@ -53,7 +54,7 @@ def with_own_functions(text: str) -> str:
 
 
 def _apply_to_lanes(name: str, own: str, lanes: int) -> str:
-    """Return a function that applies one of ours to each vector lane."""
+    """Return LLVM IR of a function that applies one of ours to each lane of a vector."""
     one = "float" if own.endswith("32") else "double"
     many, lines, made = f"<{lanes} x {one}>", list[str](), "poison"
     for k in range(lanes):
@@ -68,7 +69,7 @@ def _apply_to_lanes(name: str, own: str, lanes: int) -> str:
 
 
 def _collect(wanted: set[str], declared: set[str]) -> list[str]:
-    """Return the texts of functions and their dependencies that are not declared yet."""
+    """Return the texts of functions and of all that they use, except names already declared."""
     known, texts, waiting = _read_parts(), dict[str, str](), sorted(wanted)
     while waiting:
         name = waiting.pop()
@@ -80,7 +81,7 @@ def _collect(wanted: set[str], declared: set[str]) -> list[str]:
 
 @functools.cache
 def _read_parts() -> dict[str, str]:
-    """Return the texts of functions, declarations and the table, by name."""
+    """Return the texts of our functions, their declarations and the table, by name."""
     parts = {"tvmf_powers": _write_table()}
     text = re.sub(r" *;.*", "", FILE.read_text("ascii"))
     for part in re.split(r"^(?=define|declare)", text, flags=re.MULTILINE)[1:]:
@@ -96,10 +97,11 @@ def _write_table() -> str:
 
 
 def list_powers() -> list[tuple[int, int]]:
-    """Return the bits of 2^(i / 128): what it is beyond a double, as its share, and a double.
+    """Return two 64-bit integers for each power 2^(i / 128), i from 0 to 127.
 
-    The bits of the double are less i / 128 of the step of an exponent, so that whole numbers of
-    steps of 1 / 128 can be added to them.
+    They are the bits of two float64 numbers: the relative error of the float64 nearest to the
+    power, and that float64. From the latter, (i << 52) / 128 is subtracted: adding (k << 52) / 128
+    for k = 128 n + i then gives the bits of 2^(k / 128).
     """
     entries = []
     with localcontext() as context:

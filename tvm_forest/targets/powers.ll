@@ -1,16 +1,17 @@
-; exp, exp2 and log1p for exported libraries: the same bits on every processor and beside every C
+; exp, exp2 and log1p for exported libraries: the same bits on every processor and with every C
 ; library.
 ;
-; exp(x) = 2^(k / N) e^r for a whole number k and a small r: a table holds 2^(i / 128) to more than a
-; double, and a polynomial e^r - 1. Table, degrees and coefficients are those that Arm published, which
-; the C libraries of GNU, musl, Android and FreeBSD compute by. So values have the
-; bits that glibc gives where its products and sums are fused, as on any processor with FMA. What is fused here is so everywhere (`fma`), and all other products are rounded.
-; The coefficients of the logarithm are those of Sun's library, which glibc has, too.
+; exp(x) = 2^(k / N) e^r for an integer k and a small r: a table holds 2^(i / 128) more exactly than
+; a double, and a polynomial gives e^r - 1. Table, degrees and coefficients are those that Arm
+; published, which the C libraries of GNU, musl, Android and FreeBSD use. So values have the bits of
+; glibc on processors with FMA, where its products and sums are fused. The same products and sums
+; are fused here on every processor (`fma`), and all other products are rounded. The coefficients of
+; the logarithm are those of Sun's library, which glibc uses too.
 
 declare double @llvm.fma.f64(double, double, double)
 declare double @llvm.arithmetic.fence.f64(double)
 
-; -- float32, by arithmetic of float64: 2^(k / 32) 2^r, for k in the lower bits of a number ------------
+; -- float32, by arithmetic of float64: 2^(k / 32) 2^r, for k in the lower bits of a number --------
 
 define internal float @tvmf_cubic_power(i64 %k, double %r) noinline {
   %number = shl i64 %k, 2
@@ -71,7 +72,7 @@ define internal float @tvmf_exp2_float32(float %x) {
   ret float %value
 }
 
-; -- float64: 2^(k / 128) (1 + rest), where results may be too large or too small to be normal ---------
+; -- float64: 2^(k / 128) (1 + rest), where results may be too large or too small to be normal -----
 
 define internal double @tvmf_scaled_power(i64 %k, double %rest) noinline {
   %place = and i64 %k, 127
@@ -171,7 +172,7 @@ define internal double @tvmf_exp2_float64(double %x) {
   ret double %value
 }
 
-; -- log(1 + x) for x >= 0: 1 + x = 2^k (1 + f), and what 1 + x has lost ------------------------------
+; -- log(1 + x) for x >= 0: 1 + x = 2^k (1 + f), and what 1 + x has lost ---------------------------
 
 define internal double @tvmf_log1p_float64(double %x) {
   %is.near = fcmp olt double %x, 0x3FDA827A00000000

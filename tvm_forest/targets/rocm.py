@@ -1,9 +1,10 @@
-"""AMD's GPUs: kernels as code objects, by TVM's LLVM and its linker.
+"""AMD's GPUs: kernels as code objects, by TVM's LLVM and LLVM's linker.
 
 takes: lowered IRModule with kernels, and Target; gives: a KernelLibrary.
 
-Neither ROCm nor a GPU is needed. TVM's code generator is given functions of our own for what it has
-no right words for, see `amdgpu.ll`; what it makes is linked here, and `runtime.gpu.hip` runs it.
+Compiling needs neither ROCm nor a GPU. Where TVM's code generator emits wrong code or none, it is
+given functions of our own, see `amdgpu.ll`. Its output is linked here, and `runtime.gpu.hip` runs
+it.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ ANY = "any"
 """The `mcpu` value that stands for the default GPUs."""
 
 ASSUMED_THREADS = 256
-"""What TVM tells LLVM that a block has at most, which LLVM relies on. Kernels with more threads are
-made a second time, from IR that says how many."""
+"""Largest number of threads in a block that TVM declares to LLVM, which relies on it. Kernels with
+more threads are compiled a second time, from IR that declares their number."""
 
 UNLAUNCHED = "tvmf_nobody"
 """Name of a kernel that is never launched."""
@@ -56,17 +57,17 @@ UNLAUNCHED = "tvmf_nobody"
 ROCM_LINKERS = ("/opt/rocm/llvm/bin/ld.lld", "/opt/rocm/lib/llvm/bin/ld.lld")
 
 FUNCTIONS = {names.EXP: "exp", names.EXP2: "exp2", names.LOG1P: "log1p"}
-"""Operators for which `arithmetic.ll` has functions."""
+"""Functions of `arithmetic.ll`, by the TIR operators that they replace."""
 
 STDERR = 2
 UNWANTED = tuple(text.encode() for text in (names.NO_ROCM, names.NO_AMD_GPU))
-"""Warnings of TVM that come wherever there is no GPU, several for each kernel."""
+"""Warnings that TVM prints where there is no GPU, several for each kernel."""
 
 _hearing = make_lock()
-"""Held while the standard error stream is redirected."""
+"""Lock held while the standard error stream is redirected."""
 
 _compiling = make_lock()
-"""Held while TVM's global callbacks are replaced by ours."""
+"""Lock held while TVM's global callbacks are replaced by ours."""
 
 
 class CompiledKernels(NamedTuple):
@@ -74,8 +75,8 @@ class CompiledKernels(NamedTuple):
 
     Attributes:
         image: the code object of a GPU, which the HIP runtime loads.
-        ir: LLVM IR after its passes.
-        asm: the assembly.
+        ir: LLVM IR after LLVM's passes.
+        asm: assembly text.
     """
 
     image: bytes
@@ -88,7 +89,7 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
 
     Raises:
         InputError: see `find_gpus`.
-        BuildError: see `compile_kernels`, or GPUs want different launches.
+        BuildError: see `compile_kernels`, or the launch plans for two GPUs differ.
     """
     compiled, launches = dict[str, CompiledKernels](), list[Any]()
     for gpu in find_gpus(target):
@@ -108,7 +109,7 @@ def find_gpus(target: Target) -> tuple[str, ...]:
     """Return the GPUs to compile for: the named one, the present one, or `DEFAULT_GPUS`.
 
     Raises:
-        InputError: LLVM does not know the GPU, or other options.
+        InputError: LLVM does not know the GPU, or there is an unknown option.
     """
     options = dict(target.options)
     device, named = options.pop("device", 0), str(options.pop("mcpu", ""))
@@ -138,7 +139,7 @@ def _ask_gpu(device: int) -> str:
 
 
 def tvm_target(gpu: str) -> tvm.target.Target:
-    """Return TVM's form of a target: a GPU that LLVM supports."""
+    """Return TVM's form of a target for a GPU, such as "gfx942"."""
     spec = {"kind": KIND, "mcpu": gpu, "thread_warp_size": wavefront(gpu)}
     with _quiet():
         return tvm.target.Target(spec, host={"kind": "llvm"})
@@ -152,10 +153,10 @@ def wavefront(gpu: str) -> int:
 
 
 def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKernels:
-    """Turn device functions into a code object.
+    """Compile device functions to a code object.
 
     Args:
-        mod: what TVM's `SplitHostDevice` leaves for the device.
+        mod: the device functions from TVM's `SplitHostDevice`.
         target: see `tvm_target`.
 
     Raises:
@@ -180,7 +181,7 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
 
 
 def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tuple[bytes, str, str]:
-    """Return the object file, the IR and the assembly of functions that may call a library."""
+    """Return the object file, LLVM IR and assembly of functions; `library` is IR they may call."""
     codes = list[bytes]()
 
     def keep(code: Any) -> Any:
@@ -193,7 +194,7 @@ def _generate(mod: tvm.IRModule, target: tvm.target.Target, library: str) -> tup
 
 
 def _make_caller(kernels: list[tirx.PrimFunc]) -> tvm.IRModule:
-    """Return a kernel that is never launched, which makes TVM compile kernels from IR."""
+    """Return a kernel that is never launched; it makes TVM compile the kernels that it calls."""
     symbols = [str(kernel.attrs["global_symbol"]) for kernel in kernels]
     calls = [tirx.Evaluate(tirx.call_extern("void", symbol)) for symbol in symbols]
     func = tirx.PrimFunc([], tirx.SeqStmt([*calls, tirx.Evaluate(0)])).with_attr(
@@ -222,7 +223,7 @@ def find_linker() -> list[str]:
 
 
 def link(linker: list[str], code: bytes) -> bytes:
-    """Link what LLVM made; undefined names are errors here, and not when a GPU loads it."""
+    """Link an object file to a code object; undefined names are errors here, not at loading."""
     with make_folder(WHERE) as folder:
         before, after = folder / "kernels.o", folder / "kernels.co"
         before.write_bytes(code)
@@ -254,12 +255,12 @@ def _callbacks(library: str, link: Any) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide TVM's messages about a missing GPU on the standard error stream, and no others."""
+    """Hide TVM's warnings about a missing GPU on standard error, and no other output."""
     with _hearing, ExitStack() as stack:
         try:
             file = stack.enter_context(tempfile.TemporaryFile())
             kept = os.dup(STDERR)
-        except OSError:  # then all is said
+        except OSError:  # then nothing is hidden
             yield
             return
         stack.callback(os.close, kept)
@@ -278,17 +279,17 @@ def _quiet() -> Iterator[None]:
 
 
 def own_functions() -> str:
-    """Return LLVM IR of all functions that kernels may call."""
+    """Return the LLVM IR of all our functions that kernels may call."""
     return "".join(file.read_text(encoding="ascii") for file in (DEVICE, ARITHMETIC))
 
 
 def call_own(call: Any) -> Any:
-    """Replace a call by one of `own_functions` if there is one for it."""
+    """Replace a call of a math function, barrier or shuffle by a call of one of `own_functions`."""
     name, values = getattr(call.op, "name", ""), list(call.args)
     if name == SYNC:
         return tirx.call_extern("void", "tvmf_barrier")
     if name == SHUFFLE:
-        _, value, by, width, _ = values  # all lanes take part, so the mask says nothing
+        _, value, by, width, _ = values  # all lanes take part, so the mask is not needed
         numbers = (x.astype("int32") for x in (by, width))
         return tirx.call_extern(*_own_function("shuffle_down", call), value, *numbers)
     if name == names.POW and isinstance(values[0], tirx.FloatImm) and float(values[0]) == 2.0:
@@ -299,12 +300,12 @@ def call_own(call: Any) -> Any:
 
 
 def _own_function(name: str, call: Any) -> tuple[str, str]:
-    """Return dtype and name of the function that takes the place of a call."""
+    """Return the dtype and the name of our function for a call."""
     dtype = str(call.ty.dtype)
     return dtype, f"tvmf_{name}_{dtype}"
 
 
 def threads_of(func: tirx.PrimFunc) -> int:
-    """Return how many threads a block of a kernel has."""
+    """Return the number of threads in a block of a kernel."""
     extents = find_all(func.body, tirx.AttrStmt, lambda x: x.attr_key == names.THREAD_EXTENT)
     return prod(int(x.value) for x in extents if str(x.node.thread_tag).startswith("threadIdx"))

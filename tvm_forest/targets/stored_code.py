@@ -1,10 +1,10 @@
 """Converts libraries to MachineCode for storage, and back.
 
-takes: a library; gives: MachineCode. takes: MachineCode; gives: a library, or why it cannot run
-here; what names the machine at hand.
+takes: a library; gives: MachineCode. takes: MachineCode; gives: a library, or the reason why this
+machine cannot run it. Also gives a text that describes this machine, for keys of the cache.
 
-What `runtime.loading` answers is not asked of the compiler, which is imported for the rest alone.
-LLVM bitcode is for the TVM that wrote it, which translates it anew in about half a second.
+The compiler is imported only where `runtime.loading` does not suffice. LLVM bitcode can only be
+loaded by the version of TVM that wrote it, which translates it again in about half a second.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
     """Return the code of a library that was compiled or loaded on this machine.
 
     Args:
-        library: what was loaded, an executable of TVM, or kernels.
-        target: what it was compiled for.
+        library: a loaded library, an executable of TVM, or a library of kernels.
+        target: target that it was compiled for.
     """
     if target.on_gpu and isinstance(library, kernels.KernelLibrary):
         return MachineCode(KERNELS, library.to_bytes(), {})
@@ -62,7 +62,7 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
 @is_waited_for
 @holds_off_forks
 def load_library(code: MachineCode, target: Target) -> Library | None:
-    """Return a library, or None if the system refuses, e.g. where no code may be loaded."""
+    """Load code; return None, with a warning in the log, if the system refuses to load it."""
     if code.form == KERNELS:
         return kernels.KernelLibrary.from_bytes(code.data, backends.find_backend(target))
     try:
@@ -77,12 +77,15 @@ def load_library(code: MachineCode, target: Target) -> Library | None:
 
 
 def find_code_cache(target: Target) -> CodeCache | None:
-    """Return the cache if it is on and keeps code for a target."""
+    """Return the cache for a target's code; None if it is off or the target is not cached.
+
+    Only code for the CPU at hand is cached.
+    """
     return find_cache() if target.kind == "llvm" and not target.is_elsewhere else None
 
 
 def load_kept(cache: CodeCache, key: str, target: Target) -> Library | None:
-    """Load a library of the cache; None if it is not there, or cannot run."""
+    """Load a library from the cache; return None if there is none, or if it cannot run here."""
     found = cache.read(key)
     if found is None or find_obstacle(found.manifest["made_for"]) is not None:
         return None
@@ -92,11 +95,11 @@ def load_kept(cache: CodeCache, key: str, target: Target) -> Library | None:
 
 
 def find_obstacle(made_for: dict[str, Any]) -> str | None:
-    """Return why this machine cannot run some code; None if it can.
+    """Return the reason why this machine cannot run some code; None if it can.
 
-    Code has to be for this system and kind of processor, for these interfaces, and for instructions
-    that the processor has, whoever makes it; bitcode also for this version of TVM. Kernels ask for
-    nothing.
+    The system, the processor's architecture and the interfaces must be equal, and the processor,
+    of any maker, must have the instruction sets; bitcode also needs this version of TVM. Kernels
+    have no requirements.
     """
     needs = dict(made_for)
     wanted = needs.pop("instructions", ())
@@ -111,9 +114,9 @@ def find_obstacle(made_for: dict[str, Any]) -> str | None:
 
 
 def find_missing(instructions: Iterable[str]) -> set[str]:
-    """Return the instruction sets, by LLVM's names, that this CPU lacks.
+    """Return those of some instruction sets, by LLVM's names, that this CPU lacks.
 
-    What Linux tells is believed; LLVM is asked only where that does not answer.
+    Linux's list of CPU features is used first; LLVM is queried only for features not in it.
     """
     missing = set(instructions) - known_instructions()
     return missing and missing - cpu.instructions_here()
@@ -121,11 +124,11 @@ def find_missing(instructions: Iterable[str]) -> set[str]:
 
 @functools.cache
 def describe_machine() -> str:
-    """Return the facts about this machine, besides this package, on which code depends.
+    """Return a text of all facts about this machine that decide code, besides this package.
 
-    TVM and apache-tvm-ffi are named by the files in which they keep their versions: to ask them
-    would be to import them. What is imported already counts as it runs, and not as a file that an
-    upgrade has changed since.
+    The versions of TVM and apache-tvm-ffi are read from their files, which is faster than importing
+    them. If a package is already imported, the version that runs counts: an upgrade may have
+    changed the file since.
     """
     packages = (
         _describe_package("tvm_ffi", lambda: tvm_ffi.__version__),
@@ -135,7 +138,10 @@ def describe_machine() -> str:
 
 
 def _describe_package(name: str, ask: Callable[[], str]) -> str:
-    """Return the version of a package, in some text; "" if it is not installed."""
+    """Return a text with the version of a package; "" if it is not installed.
+
+    `ask` returns the version of the imported package.
+    """
     found = importlib.util.find_spec(name)
     places = (found.submodule_search_locations if found is not None else None) or ()
     files = [Path(place, name) for place in places for name in ("_version.py", "libinfo.py")]

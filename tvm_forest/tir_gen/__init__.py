@@ -1,1 +1,1 @@
-"""Builds the canonical TIR functions of a forest, and the code of walks and row codes."""
+"""Emits the canonical TIR functions of a forest, and the code of walks and row codes."""

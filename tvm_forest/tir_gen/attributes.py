@@ -1,13 +1,13 @@
 """Function attributes that describe the model, so that a function can be compiled by itself.
 
-takes: Forest, Layout; gives: attributes of a function, as plain values; takes: a
-function with them; gives: ModelFacts.
+takes: Forest, Layout; gives: attributes of a function, as plain values. takes: a function with
+them; gives: ModelFacts.
 
     tvm_forest.forest   {"trees": 100, "classes": 1, "comparison": "<", "depths": "6 6 5 ..."}
     tvm_forest.layout   {"kind": "tvm_forest.layouts.packed:PackedLayout", "feature_bits": 8, ...}
 
-Few numbers of the model are stored: the depths of the trees, since they decide the code. For GPUs,
-`passes.gpu.array_facts` adds where trees begin and how large integers are.
+Of the model's numbers, only the depths of the trees are stored, since the code depends on them. For
+GPUs, `passes.gpu.array_facts` adds where trees begin, and bounds of integers.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class ModelFacts:
     """The facts about the model, apart from the loop nest, that generated code depends on.
 
     Attributes:
-        output: "predict", "per_tree" or "apply".
+        output: "predict", "resume", "per_tree" or "apply".
         n_arguments: number of arrays passed between the rows and the results.
         trees, classes, vectors: size of the problem, see `Nest`.
-        comparison: "<" or "<="; a value goes left if it compares so with the threshold.
+        comparison: "<" or "<=": a row goes left if `value < threshold`, or `<=`.
         aggregate: how leaf values are combined, see `Forest`.
         tile_size: number of nodes that one hop decides together.
         depths: depth of each tree.
@@ -61,7 +61,7 @@ class ModelFacts:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether the schedule has sorted the trees, so that their order differs from the model."""
+        """Whether the schedule has sorted the trees, so that they are not in the model's order."""
         return any(step["do"] == "sort_trees" for step in self.steps)
 
 
@@ -106,7 +106,7 @@ def with_model_facts(
 
 
 def read_model_facts(func: tirx.PrimFunc) -> ModelFacts:
-    """Return the attributes of a function about its model.
+    """Return the facts that a function's attributes hold about its model.
 
     Raises:
         ScheduleError: the layout's class is not registered in this process.
@@ -145,7 +145,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _encode(x: Any, where: str) -> Any:
-    """Return a layout, or one of its fields, as plain values; objects include their class."""
+    """Return a layout, or one of its fields, as plain values; dataclasses with their class name."""
     if x is None or type(x) in SCALARS:
         return x
     if isinstance(x, np.integer):

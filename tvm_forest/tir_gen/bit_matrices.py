@@ -1,13 +1,13 @@
-"""Transposes the bits of eight rows of words: turns bit planes into 8-bit numbers, and back.
+"""Emits bit transpositions: turn bit planes into 8-bit numbers, and the reverse.
 
-takes: eight rows of words; gives: statements that write as many.
+takes: eight rows of words; gives: statements that write eight rows of words.
 
     bit i of byte b of row k   ->   bit k of byte b of row i
 
-Applied twice it is the identity. Three rounds of exchanges between pairs of rows transpose all
-bytes at once. Bits stand in the order of `planes.bit_of_row`, so word k of row i of the numbers
-belongs to the rows from 64 k + 8 i on. Three more rounds, which exchange words of pairs of rows,
-put the numbers in the order of the rows.
+Applied twice, it is the identity. Three rounds of exchanges between pairs of rows transpose all
+bytes at once. Bits are in the order of `planes.bit_of_row`, so word k of row i then holds the eight
+numbers from number 64 k + 8 i on. Three more rounds, which exchange words between pairs of rows,
+put the numbers in ascending order.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from .ir import i64, lanes, spread
 from .walks.vectors import Vectors
 
 ROWS = 8
-"""Number of rows of words that are transposed together, equal to the bits of a byte."""
+"""Number of rows of words that are transposed together, one for each bit of a byte."""
 
 LOWER = {1: 0x5555555555555555, 2: 0x3333333333333333, 4: 0x0F0F0F0F0F0F0F0F}
-"""For each exchange distance, a mask of the bits that are exchanged with the bit that far above."""
+"""Masks of the lower bits of the pairs that are exchanged, by the distance between their bits."""
 
 
 LoadWords = Callable[[int, int, int], Any]
-"""Loads words of a row, given the number of the row, the first word, and the count of words."""
+"""Function that loads words of a row: takes the row, the first word, and the number of words."""
 
 
 def make_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> Any:
-    """Emit bit planes of 8-bit numbers; returns a buffer of uint64, one plane after the other.
+    """Emit bit planes of 8-bit numbers; return a buffer of uint64, one plane after the other.
 
     Args:
         code: where statements go.
         vectors: operations on vectors.
         words: number of words of each plane.
-        row: loads numbers; word k of row i holds the numbers of the rows from 64 k + 8 i on.
+        row: loads numbers; word k of row i holds eight numbers, the first of which is number
+            64 k + 8 i.
     """
     out = code.buffer("exchanged", (i64(ROWS * words),), "uint64")
     for first, width, rows in _transpose_bits(code, vectors, words, row, out):
@@ -49,7 +50,7 @@ def make_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> 
 
 
 def join_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> Any:
-    """Emit 8-bit numbers from their bit planes; returns a buffer of uint64, in the order of rows.
+    """Emit 8-bit numbers from their bit planes; return a buffer of uint64, eight in each word.
 
     Args:
         code: where statements go.
@@ -73,10 +74,10 @@ def join_planes(code: Builder, vectors: Vectors, words: int, row: LoadWords) -> 
 def _transpose_bits(
     code: Builder, vectors: Vectors, words: int, row: LoadWords, out: Any
 ) -> Iterator[tuple[int, int, list[Any]]]:
-    """Emit the exchanges; yields (first word, number of words, exchanged rows) per group of words.
+    """Emit the exchanges; yield (first word, number of words, rows) for each group of words.
 
-    Where each row has one word, the eight are exchanged and stored as one vector; nothing is
-    yielded.
+    If each row has one word, the eight words are exchanged as one vector and stored to `out`;
+    nothing is yielded.
     """
     if words == 1:
         for k in range(ROWS):
@@ -96,7 +97,7 @@ _EIGHT = lanes(i64(0), ROWS)
 
 
 def _exchange(code: Builder, vectors: Vectors, low: Any, high: Any, distance: int) -> None:
-    """Swap the upper bits of pairs in `low` with the lower bits of pairs in `high`."""
+    """Exchange the upper bits of the pairs in `low` with the lower bits of the pairs in `high`."""
     width = int(str(low.ty.dtype).partition("x")[2] or 1)
     mask, by = (spread(tirx.const(x, "uint64"), width) for x in (LOWER[distance], distance))
     if vectors.selects_bits:

@@ -20,22 +20,23 @@ from . import ir
 from .ir import i64, join_statements
 
 SPREAD = "tvm_forest.spread"
-"""Annotation key of a loop whose iterations GPU threads may share, with directly nested loops."""
+"""Annotation key of a loop whose iterations the threads of a GPU block may share; nested loops with
+the key are shared together."""
 
 
 class Builder:
-    """A growing list of statements, and small cells that serve as variables.
+    """Collects statements, and declares cells, small buffers that serve as variables.
 
-    A cell is a buffer of one element in scope "global": below 1 KB TVM puts such a buffer on the
-    stack and LLVM into a register. A `Bind` would be inlined again by the simplifier wherever it is
-    used, which doubles the code with every level of a walk.
+    A cell is a buffer of one element in scope "global": TVM puts buffers below 1 KB on the stack,
+    and LLVM puts them into registers. The simplifier would inline TIR's own variable, `Bind`,
+    wherever it is used, which doubles the code with every level of a walk.
     """
 
     def __init__(self) -> None:
         self.statements: list[tirx.Stmt] = []
 
     def buffer(self, name: str, shape: Sequence[Any], dtype: str, scope: str = "global") -> Any:
-        """Declare a buffer and return it."""
+        """Append the declaration of a buffer, and return the buffer."""
         buffer = tirx.decl_buffer(tuple(shape), dtype, name, scope=scope)
         self.add(tirx.AllocBuffer(buffer))
         return buffer
@@ -45,7 +46,10 @@ class Builder:
         self.add(tirx.BufferStore(buffer, value, indices))
 
     def hold(self, name: str, value: Any) -> Any:
-        """Store a value (one cell per lane of a vector) in a new cell; returns the load of it."""
+        """Store a value in a new cell, and return the load of the cell.
+
+        The cell of a vector has an element for each lane.
+        """
         element, _, lanes = str(value.ty.dtype).partition("x")
         count = int(lanes or 1)
         load = self.buffer(name, (count,), element)[ir.lanes(i64(0), count)]
@@ -53,7 +57,7 @@ class Builder:
         return load
 
     def put(self, cell: Any, value: Any) -> None:
-        """Overwrite a cell that `hold` made."""
+        """Overwrite a cell from `hold`, given by its load."""
         self.store(cell.source, value, list(cell.indices))
 
     def add(self, statement: tirx.Stmt) -> None:
@@ -62,14 +66,17 @@ class Builder:
 
     @contextmanager
     def repeat(self, name: str, count: Any, unrolled: bool = False) -> Iterator[Any]:
-        """Open a serial or unrolled loop; its body is what is appended inside the `with` block."""
+        """Open a serial or unrolled loop; statements appended in the `with` block are its body."""
         kind = tirx.ForKind.UNROLLED if unrolled else tirx.ForKind.SERIAL
         with self._loop(name, count, kind) as var:
             yield var
 
     @contextmanager
     def parts(self, name: str, count: int, size: int) -> Iterator[Any]:
-        """Open a loop over the start of each `size` elements of `count`; none for a single part."""
+        """Open a loop over the parts of `count` elements, `size` each; yield a part's start.
+
+        A single part needs no loop.
+        """
         if count == size:
             yield i64(0)
         else:
@@ -91,8 +98,8 @@ class Builder:
     ) -> Iterator[list[Any]]:
         """Open nested serial loops; `spread` lets the threads of a GPU share their iterations.
 
-        Nests that follow each other and are `apart` write disjoint elements, so need no barrier
-        between.
+        Consecutive nests that are all `apart` write different elements, so they need no barrier
+        between them.
         """
         notes, serial = {SPREAD: 1 + apart} if spread else {}, tirx.ForKind.SERIAL
         with ExitStack() as stack:
@@ -105,11 +112,11 @@ class Builder:
             yield var
 
     def groups(self, count: Any, width: int) -> list[tuple[int, Any, Any]]:
-        """Cut `count` iterations into groups of `width`, with the rest as groups of one.
+        """Divide `count` iterations into groups of `width`, and a rest in groups of one.
 
         Returns:
-            (size, begin, number) of the full groups and of the groups of one: for 19 iterations
-            and width 8 these are (8, 0, 2) and (1, 16, 3).
+            (size, begin, number of groups) for the full groups and for the groups of one: 19
+            iterations with width 8 give (8, 0, 2) and (1, 16, 3).
         """
         if width == 1:
             return [(1, i64(0), count)]
@@ -118,7 +125,7 @@ class Builder:
 
     @contextmanager
     def block(self, wrap: Any) -> Iterator[None]:
-        """Collect the statements of the `with` block, and append `wrap` of them."""
+        """Collect the statements of the `with` block, and append what `wrap` makes of them."""
         outer, self.statements = self.statements, []
         yield
         self.statements = [*outer, wrap(self.finish())]

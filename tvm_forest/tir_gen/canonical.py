@@ -1,20 +1,20 @@
-"""The canonical functions: what the forest computes, before any schedule.
+"""Emits the canonical functions: what a forest computes, before any schedule.
 
 takes: Forest and Layout; gives: IRModules with one S-TIR function "main" each.
 
     sums      margin[r, c] = base[c] + walk(tree 0 of c, r) + walk(tree 1 of c, r) + ...
               then, unless the link is the identity, value[r, :] = link(margin[r, :])
-    leaves    leaf[r, t] = walk(t, r), the value or the source number of the leaf
+    leaves    leaf[r, t] = walk(t, r), the value of the leaf, or its number in the source model
 
-A sum is a reduction, the operator `reduce` of `ops`. The `init` of its block writes the value it
-starts from.
+A sum is a reduction, by the operator `reduce` of `ops`. The `init` of its block writes the value
+that it starts from.
 
 With linear leaves, a value is linear(walk(t, r), r). With leaf vectors it is leaf_vectors[walk(t,
-r), c], so that one walk serves all classes, see `leaves`.
+r), c], so that one walk serves all classes, see `runtime.leaves`.
 
-The number of rows is symbolic, model data are parameters. All loops are named like the root
-indices of a schedule, and the walk stands in a block "walk" whose tree axis is a reduction (in
-sums) or spatial (in leaves), so the same directives apply to both.
+The number of rows is symbolic, the model's arrays are parameters. Loops have the names of a
+schedule's root loops, and the walk is in a block "walk" whose tree axis is a reduction (in sums) or
+spatial (in leaves), so the same directives apply to both.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ def emit_canonical(
     """Return the module for one kind of output.
 
     Args:
-        forest: trees in the order `round * C + class`; with leaf vectors, each tree is a round.
+        forest: the model, with trees in the order `round * C + class`; with leaf vectors, each tree
+            is a round.
         layout: how the model lies in memory.
-        output: "predict" or "resume" (rows, model ..., base, tables ..., sizes, results ...), see
-            `link_arrays`, `SIZES` and `result_names`; "per_tree" or "apply" (rows, model ...,
-            leaf).
-        steps: trace steps by which the model was rewritten and laid out.
+        output: the output, which decides the parameters. "predict" and "resume": (rows, model ...,
+            base, tables ..., sizes, results ...), see `link_arrays`, `SIZES` and `result_names`.
+            "per_tree" and "apply": (rows, model ..., leaf).
+        steps: trace steps that rewrote the model and chose its layout.
 
     Emits:
         for batch, class, tree in T.grid(n, C, rounds):     # `class` last for vectors, not if C = 1
@@ -100,7 +101,7 @@ def emit_canonical(
 def _emit_walks(
     forest: Forest, output: Output, rows: Any, model: list[Any], result: Any, base: Any = None
 ) -> None:
-    """Emit the block "walk" in the loops batch, class (if there is more than one) and tree.
+    """Emit the block "walk" in loops "batch", "class" (if there are several) and "tree".
 
     Args:
         forest, output: see `emit_canonical`.
@@ -125,7 +126,7 @@ def _emit_walks(
                 IRBuilder.name(name_of_var(name), variable)
             r, c, t = axes["r"], axes.get("c", i64(0)), axes["t"]
             column = t * i64(classes) + c if classes > 1 else t
-            # TVM cannot see inside the operator what a walk may read
+            # the operator hides from TVM which elements a walk reads
             whole = [buffer[tuple(slice(0, end) for end in buffer.shape)] for buffer in model]
             reads = [rows[r, 0 : rows.shape[1]], *whole]
             tree = t if forest.has_vectors else column
@@ -160,7 +161,7 @@ def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model:
 
 
 def _joining(forest: Forest) -> str:
-    """Return the reduction that joins leaf values: minimum, maximum, or else addition."""
+    """Return the kind of reduction that combines leaf values: minimum, maximum, or addition."""
     return forest.aggregate if forest.aggregate in (ops.MIN, ops.MAX) else ops.ADD
 
 

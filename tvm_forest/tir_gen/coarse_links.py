@@ -1,4 +1,4 @@
-"""CatBoost's link functions, computed by its own approximate exponential (`forest.coarse_powers`).
+"""Emits CatBoost's link functions, with its approximate exponential (`forest.coarse_powers`).
 
 takes: margins of a row, the table of powers; gives: statements that store the row's values.
 """
@@ -32,7 +32,7 @@ _BITS_OF_ROUNDING = int(np.float64(ROUNDING).view(np.int64))
 
 
 def _emit_powers(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table: Any) -> None:
-    """Store e^margin for each output; vector lanes take the exponentials of several rows."""
+    """Store e^margin for each output; CatBoost computes several rows in vector lanes."""
     for c in range(forest.n_outputs):
         power = _take_power(margin[r, c].astype("float64"), table, _is_alone(r, n))
         tb.buffer_store(value, power.astype(str(value.dtype)), [r, c])
@@ -47,7 +47,7 @@ def _emit_variances(forest: Forest, r: Any, n: Any, margin: Any, value: Any, tab
 
 
 def _emit_softmax(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table: Any) -> None:
-    """Store the softmax: exponentials of distances to the largest margin, over their sum."""
+    """Store the softmax: exponentials of margins minus the largest one, divided by their sum."""
     dtype, classes = str(value.dtype), forest.n_outputs
     top, total = (tb.sblock_alloc_buffer((1,), "float64", scope="global") for _ in range(2))
     powers = tb.sblock_alloc_buffer((classes,), "float64", scope="global")
@@ -69,18 +69,28 @@ def _emit_softmax(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table
 
 
 def spans_of_targets(forest: Forest) -> Iterator[tuple[int, int]]:
-    """Return the (begin, end) range of outputs of each target; one range for a single target."""
+    """Return the range (begin, end) of the outputs of each target, in order."""
     return pairwise(accumulate(forest.targets or (forest.n_outputs,), initial=0))
 
 
 def _is_alone(place: Any, count: Any) -> Any:
-    """Return whether an element is in the remainder that fills no vector, and is computed alone."""
+    """Return whether an element is in the remainder that does not fill a vector.
+
+    CatBoost computes such elements one by one: the powers of very small numbers are 0 then, and
+    that of NaN is NaN.
+    """
     lanes = tirx.IntImm("int64", LANES)
     return place >= tirx.floordiv(count, lanes) * lanes
 
 
 def _take_power(x: Any, table: Any, alone: Any) -> Any:
-    """Return e^x as `take_powers` does; products are rounded before they are added."""
+    """Return e^x as `take_powers` of `forest.coarse_powers` does.
+
+    Args:
+        x: float64.
+        table: buffer of the table of powers.
+        alone: see `_is_alone`.
+    """
     bound = list[tuple[Any, Any]]()
 
     def name(word: str, value: Any) -> Any:

@@ -1,13 +1,14 @@
-"""Looks up contributions in precomputed tables of small subtrees, for a block of rows.
+"""Emits look-ups of contributions in precomputed tables of small subtrees, for a block of rows.
 
 takes: SubtreeTables, buffers; gives: a TIR statement.
 
-    for each output, for each of its trees, for each unit of it
-        for each test that is not answered yet    the answers of all rows, vector by vector
-        for each table of the unit                the entries of four rows, turned into a vector for
-                                                  each of four features, added to its sums
+    for each output, for each of its trees, for each unit (a small subtree with the tests above it)
+        for each test that is not answered yet    answer it for all rows, vector by vector
+        for each table of the unit                look up the entries of four rows, transpose them
+                                                  to a vector for each of four features, and add
+                                                  these to the sums of the features
 
-A row gets the same bits at any place of a block.
+The contributions of a row have the same bits at any place of a block.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from .walks.node_test import Comparer
 REAL = "float64"
 
 BLOCK = 512
-"""Rows of a block: their sums stay in the cache, and the tables of a tree are read once for all."""
+"""Number of rows in a block: their sums stay in the cache, and each table is read once for all."""
 
 STRIDE = BLOCK + 8
-"""Row stride of a buffer; a power of two would map all rows to one cache set."""
+"""Distance between the columns of a buffer, which hold an element for each row of the block; with a
+power of two, the same row of all columns would be in one cache set."""
 
 LANES = 8
-"""Rows whose answers to a test are computed together."""
+"""Number of rows whose answers to a test are computed as one vector."""
 
 PREFETCH = "llvm.prefetch.p0"
 TO_READ = [tirx.const(flag, "int32") for flag in (0, 3, 1)]
 """Flags of `llvm.prefetch`: read access, nearest cache level, data cache."""
 
 LINE = 2
-"""Table entries per cache line."""
+"""Number of table entries in a cache line."""
 
 
 class ContributionLookup:
@@ -102,7 +104,7 @@ class ContributionLookup:
                     self._add(code.hold("looked", quad + step), first_entry, fours)
 
     def _answer(self, test: Any, full: Any) -> None:
-        """Emit all rows' answers to a test, appended as a bit to the answers of earlier tests."""
+        """Emit the answers of all rows to a test, each appended as a bit to earlier answers."""
         code = self.code
         column, default, source, place = self._read("tests", test, 4)
         threshold = code.hold("threshold", self.model["thresholds"][test].astype(self.dtype))
@@ -124,10 +126,10 @@ class ContributionLookup:
         return spread(tirx.const(value, "int32"), LANES)
 
     def _add(self, quad: Any, first_entry: Any, fours: Any) -> None:
-        """Emit the look-up of one table for all rows, added to the sums of its four features.
+        """Emit the look-ups in one table for all rows, added to the sums of its four features.
 
-        Which entries are read depends on the rows, so hardware cannot prefetch them: with each four
-        rows, a cache line of the next table is prefetched.
+        The entries depend on the rows, so the hardware cannot prefetch them. The code prefetches a
+        cache line of the next table for every four rows.
         """
         code = self.code
         place, entry, following, *features = self._read("quads", quad, 3 + QUAD)
@@ -148,7 +150,7 @@ class ContributionLookup:
 
 
 def turn(rows: list[Any]) -> list[Any]:
-    """Transpose four vectors of four lanes."""
+    """Transpose four vectors of four lanes, by shuffles."""
 
     def pick(one: Any, other: Any, *places: int) -> Any:
         return tirx.Shuffle([one, other], [tirx.const(place, "int32") for place in places])

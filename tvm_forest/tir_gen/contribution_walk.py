@@ -1,14 +1,15 @@
-"""The walk of a block of rows through all trees, for SHAP values and their interactions.
+"""Emits the walk of a block of rows through all trees, for SHAP values and their interactions.
 
 takes: ContributionTables, buffers; gives: a TIR statement.
 
     for the rows of a block, side by side in the lanes of vectors
         for each group of results: an output, or an output and a fixed feature
-            for each terminal, on the way down      P, what the row does at each node
-                at the terminal, and up from there  S, and what is added to features
+            for each terminal (a node whose children are two leaves)
+                on the way down to it               compute P, and the row's answers at each node
+                at it, and on the way up            compute S, and add to the sums of features
 
-A walk keeps a stack with an entry for each slot of a path; `contributions` has the formulas. A lane
-does the same operations in the same order as a block of one lane would.
+A walk keeps a stack with an entry for each slot of a path; `forest/contributions` has the formulas,
+with P and S. A lane does the same operations in the same order as a block of one lane would.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .ir import guard, i64, lanes, spread
 from .walks.node_test import Comparer
 
 Below = Callable[[int, Any], Any]
-"""Returns the sum of one child, given its side and the integration point."""
+"""Function that returns the sum S of one child, given its side and the integration point."""
 
 REAL = "float64"
 
@@ -35,7 +36,7 @@ MAX_UNROLLED = 8
 """Loops over at most this many integration points are unrolled."""
 
 VECTORS = 2
-"""Vectors of rows that go through a tree, one after the other, before the next tree is walked."""
+"""Number of vectors of rows that go through a tree, one after the other, before the next tree."""
 
 
 class ContributionWalk:
@@ -86,7 +87,9 @@ class ContributionWalk:
         self.shares = code.buffer("shares", (i64(slots),), REAL)
 
     def _turn_rows(self, rows: Any, first_row: Any) -> Any:
-        """Transpose the rows of a block to feature-major; lanes beyond the end repeat the last row.
+        """Emit a copy of the block's rows with the rows in vector lanes, feature by feature.
+
+        Lanes beyond the end repeat the last row.
 
         Returns:
             Number of vectors that the rows fill.
@@ -110,7 +113,7 @@ class ContributionWalk:
         self.code.store(self.memory[name], value, [place])
 
     def _sum(self, feature: Any) -> Any:
-        """Return a load of the sum accumulated for a feature so far."""
+        """Return the load of the sum of a feature, for the current vector of rows."""
         if self.width == 1:
             return self.result[self.first_row, self.group, feature]
         entry = self.vector * (len(self.tables.players) + 1) + feature
@@ -131,7 +134,7 @@ class ContributionWalk:
         return self.code.hold(name, self.model["numbers"][place])
 
     def _bits(self, node: Any, *names: str) -> list[Any]:
-        """Extract the named bit fields of a node, as int64 values."""
+        """Return the named bit fields of a node, as int64 values."""
         bits, found = self._number(node, "bits"), []
         for name in names:
             first, count = BITS[name]
@@ -177,7 +180,7 @@ class ContributionWalk:
             )
             if not self.interactions:
                 self._emit_tree(first, last, None)
-            else:  # half of what the others are worth if the fixed feature is known, or is not
+            else:  # interaction = (contributions with the fixed feature - those without it) / 2
                 with code.repeat("known", i64(2)) as known:
                     self._emit_tree(first, last, known)
 
@@ -226,7 +229,7 @@ class ContributionWalk:
         return slot
 
     def _send(self, node: Any, slot: Any, above: Any, is_right: Any) -> Any:
-        """Emit whether a row reaches a node (the feature's last test) and whether it goes left.
+        """Emit whether the row passes all tests of the node's feature above it, and goes left here.
 
         Returns:
             s = left(row) - left_share, where left(row) is 1 if the row goes left here, else 0.
@@ -247,7 +250,7 @@ class ContributionWalk:
         return s
 
     def _test(self, node: Any) -> Any:
-        """Return, per lane, whether the row goes left."""
+        """Return, for each lane, whether the row goes left at a node."""
         column = self._number(node, "column").astype("int64")
         if self.width > 1:
             entry = self.vector * self.tables.forest.n_features + column
@@ -266,7 +269,7 @@ class ContributionWalk:
         return self.code.hold("leaf", self._spread(self.model["leaves"][place]))
 
     def _keep_leaves(self, node: Any, slot: Any, values: list[Any]) -> None:
-        """Emit the sums of those children of a node that are leaves."""
+        """Store the values of a node's children that are leaves as their sums S."""
         for side, is_leaf in enumerate(self._bits(node, "left_is_leaf", "right_is_leaf")):
             with self.code.block(lambda body, is_leaf=is_leaf: guard(body, [is_leaf > 0])):
                 with self._each_point() as point:
@@ -283,7 +286,10 @@ class ContributionWalk:
         self._join(node, slot, s, self._bits(node, "side")[0], below)
 
     def _join(self, node: Any, slot: Any, s: Any, side: Any, below: Below) -> None:
-        """Emit a node's sums and the contribution to its feature; `below` returns a child's sum."""
+        """Emit the sums S of a node, and the addition of its contribution to its feature's sum.
+
+        `below` returns the sum S of a child.
+        """
         code = self.code
         share = code.hold("share", self._spread(self.shares[slot]))
         factor, is_fixed = self._number(node, "factor"), self._is_fixed(node)
@@ -299,7 +305,7 @@ class ContributionWalk:
         self._put_sum(feature, self._fma(s, total, self._sum(feature)))
 
     def _source(self, node: Any) -> Any:
-        """Return the feature that the node's contribution is added to."""
+        """Return the number of the sum that a node's contribution is added to."""
         return self.code.hold("source", self.model["sources"][_wide(self._number(node, "column"))])
 
     def _sum_place(self, slot: Any, side: Any, point: Any) -> Any:
@@ -312,14 +318,14 @@ class ContributionWalk:
         return self.code.hold("is_fixed", tirx.EQ(self._source(node), self.fixed))
 
     def _factor(self, factor: Any, point: Any, is_fixed: Any) -> Any:
-        """Return factor g of a node: from the table, or 1 or 0 for the fixed feature."""
+        """Return the factor g of a node, from the table; 1 or 0 if its feature is the fixed one."""
         g = self.model["factors"][_wide(factor) * (2 * self.n_points) + point]
         if is_fixed is not None:
             g = tirx.Select(is_fixed, self.known, self.code.hold("g", g))
         return self._spread(g)
 
     def _multiple(self, factor: Any, point: Any) -> Any:
-        """Return the multiple m of a node, from the table of factors."""
+        """Return the factor m of a node, from the table of factors."""
         place = _wide(factor) * (2 * self.n_points) + self.n_points + point
         return self._spread(self.model["factors"][place])
 

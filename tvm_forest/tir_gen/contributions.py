@@ -1,8 +1,9 @@
-"""Builds the TIR functions that compute SHAP values and their interactions.
+"""Emits the TIR functions that compute SHAP values and their interactions.
 
 takes: ContributionTables; gives: a TIR function (rows, tables ..., result).
 
-A block of rows goes through all trees, see `contribution_walk`; on a GPU a row is a block.
+A block of rows goes through all trees, see `contribution_walk`, or its contributions are looked up,
+see `contribution_lookup`. On a GPU, each thread walks one row.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from .contribution_walk import REAL, VECTORS, ContributionWalk
 from .ir import guard, i64
 
 SINGLE = "_of_one"
-"""Name suffix of the function that takes rows one by one."""
+"""Suffix of the name of the function that takes rows one by one."""
 
 THREADS = 64
-"""Threads of a block on a GPU, each with one row."""
+"""Number of threads in a GPU block, each with one row."""
 
 
 def emit_contributions(
@@ -31,14 +32,15 @@ def emit_contributions(
 
     Args:
         tables: the model.
-        name: CONTRIBUTIONS, or INTERACTIONS, whose groups are outputs and features.
+        name: CONTRIBUTIONS, or INTERACTIONS.
         width: number of rows side by side in vector lanes.
         fused: whether the machine has a fused multiply-add.
-        on_gpu: whether each GPU thread takes one row; else parallel blocks of rows are emitted.
+        on_gpu: emit a kernel with one row per thread, rather than parallel blocks of rows.
 
     Emits:
-        a function (rows, arrays of `contribution_arrays` ..., result), where result is float64
-        (R, groups, players + 1), the last of which stays zero.
+        A function (rows, arrays of `contribution_arrays` ..., result). The result is float64 (R,
+        groups, players + 1), whose last column stays zero. A group is an output; for interactions,
+        an output and a player.
     """
     forest = tables.forest
     n = tirx.Var("n", "int64")
@@ -75,9 +77,9 @@ def emit_contributions(
 def list_functions(
     name: str, looks_up: bool, on_gpu: bool, abilities: frozenset[str]
 ) -> dict[str, tuple[int, int]]:
-    """Map the name of each function to its vector width and its block size, in rows.
+    """Return the vector width and the block size of each function, in rows, by its name.
 
-    The single-row function, if there is one, comes first; look-ups have none.
+    For walks on a CPU there are two: the function for single rows comes first.
     """
     if looks_up or on_gpu:
         return {name: (1, BLOCK if looks_up else 1)}
@@ -86,14 +88,14 @@ def list_functions(
 
 
 def count_block_rows(width: int) -> int:
-    """Return how many rows a block has, for a vector width."""
+    """Return the number of rows in a block of a walk, for a vector width."""
     return width * VECTORS if width > 1 else 1
 
 
 def choose_width(abilities: frozenset[str]) -> int:
-    """Return how many rows lie side by side on a CPU: two vectors of them.
+    """Return the number of rows that walk side by side on a CPU: those of two float64 registers.
 
-    Branches depend on the trees alone, so more rows share the cost of one misprediction.
+    Branches depend only on the trees, so more rows share the cost of a misprediction.
     """
     if "avx512f" in abilities:
         return 16

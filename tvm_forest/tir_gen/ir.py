@@ -4,7 +4,7 @@ takes: statements and expressions; gives: new ones, or facts about them.
 
 All passes and walkers use these helpers, so that each holds only its own logic:
 
-    find_all(body, tirx.For)                       all loops inside
+    find_all(body, tirx.For)                       all loops inside some code
     change_loop(loop, body=..., extent=...)        the same loop with another body and extent
     replace_vars(body, {row: first + lane})        the same code with variables replaced
     rewrite_nest(body, change)                     a nest whose loops and statements are changed
@@ -20,11 +20,12 @@ import tvm_ffi
 from tvm import sym, tirx
 
 Change = Callable[[tirx.Stmt, tuple[tirx.For, ...]], tirx.Stmt | None]
-"""Takes a statement and the loops around it, outermost first; returns its replacement."""
+"""Function of a statement and the loops around it, outermost first, which returns the statement's
+replacement, or None to keep it."""
 
 
 def i64(value: int) -> tirx.IntImm:
-    """Return a constant of the index type."""
+    """Return an int64 constant, the type of indices."""
     return tirx.IntImm("int64", value)
 
 
@@ -34,7 +35,7 @@ def name_of_var(loop: str) -> str:
 
 
 def lanes(first: Any, count: int) -> Any:
-    """Return the index of `count` consecutive elements; for one, just `first`."""
+    """Return the vector index of `count` consecutive elements; for one, `first` itself."""
     return first if count == 1 else tirx.Ramp(first, i64(1), count)
 
 
@@ -73,19 +74,19 @@ def find_stores(statement: Any, buffer: Any = None) -> list[tirx.BufferStore]:
 
 
 def mentions(node: Any, variables: Iterable[Any]) -> bool:
-    """Return whether code uses any of the given variables or buffers."""
+    """Return whether some code uses any of the given variables or buffers."""
     wanted = set(variables)
     return bool(wanted) and bool(find_all(node, tirx.Var, wanted.__contains__))
 
 
 def step_of(index: Any, var: tirx.Var) -> int | None:
-    """Return the constant step of an index per unit of the variable; None if it is not linear."""
+    """Return by how much an index grows if a variable grows by 1; None if that is not constant."""
     linear = sym.detect_linear_equation(index, [var])
     return int(linear[0]) if len(linear) == 2 and isinstance(linear[0], tirx.IntImm) else None
 
 
 def split_condition(condition: Any) -> list[Any]:
-    """Split a conjunction into its conditions."""
+    """Return the conditions that a condition joins by "and"."""
     if isinstance(condition, tirx.And):
         return [*split_condition(condition.a), *split_condition(condition.b)]
     return [condition]
@@ -106,13 +107,13 @@ def with_body(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
 
 
 def replace_vars(node: Any, swaps: dict[Any, Any]) -> Any:
-    """Substitute expressions for variables."""
+    """Return code with expressions in place of variables."""
     swap = (tirx.Var, lambda var: swaps.get(var, var))
     return tvm_ffi.structural_map(node, swap) if swaps else node
 
 
 def at_iteration(loop: tirx.For, value: Any) -> tirx.Stmt:
-    """Return a loop's body for one value of its variable, with fresh variables for loops inside."""
+    """Return a loop's body for one value of its variable; loops inside get new variables."""
     inner = [x.loop_var for x in find_loops(loop.body)]
     fresh = {var: tirx.Var(var.name, var.ty) for var in inner}
     return replace_vars(loop.body, {loop.loop_var: value, **fresh})
@@ -129,7 +130,7 @@ def join_statements(statements: list[tirx.Stmt]) -> tirx.Stmt:
 
 
 def rewrite_loops(node: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
-    """Apply `change` to all loops inside, innermost first."""
+    """Replace all loops in some code by what `change` returns for them, innermost first."""
     return tvm_ffi.structural_map(node, (tirx.For, change))
 
 
@@ -139,16 +140,16 @@ def rewrite_nest(
     around: tuple[tirx.For, ...] = (),
     inside_first: bool = False,
 ) -> tirx.Stmt:
-    """Apply `change` to the loops and single statements of a nest; it also gets the loops around.
+    """Apply `change` to the loops and single statements of a nest.
 
-    Sequences, conditions and attributes are descended through.
+    Inside sequences, conditions and attributes, it is applied to their parts.
 
     Args:
         statement: the nest.
-        change: what to do with each loop and each statement that holds no other; returns what takes
-            its place, or None to leave the statement as it is and go on inside the loop.
+        change: takes a loop or a statement without parts, and the loops around it; returns its
+            replacement, or None to keep it, and for a loop to go on with its body.
         around: loops around the nest.
-        inside_first: change a loop after what is inside, so that `change` sees the new body.
+        inside_first: change a loop after its body, so that `change` sees the new body.
     """
 
     def rewrite(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt:

@@ -1,15 +1,16 @@
-"""The code of what samples in leaves say together: quantiles, means, scores and proximities.
+"""Emits tallies of the samples in leaves: quantiles, means, scores and proximities.
 
 takes: the name of a tally; gives: a TIR function (leaves, arrays of the model ..., results).
 
     for each row
         for the leaf of each tree, for each sample in it    counts[rank] += 1
-        for the ranks that were touched, ascending          the tally
+        for the ranks that have samples, ascending          compute the tally
         for the same samples again                          counts[rank] = 0
 
-A sample is a training row in the leaf that it reached, and known by its rank among the sorted
-targets. A second table counts the samples of each block of ranks, so that a row costs what its
-samples do, however many the model was trained on. Each part of the rows has counters of its own.
+A sample is a training row in the leaf that it reached; it is identified by its rank among the
+sorted targets. A second table counts the samples of each block of ranks, so that the time for a row
+depends on the number of its samples, not on the number of training rows. Rows are divided into
+parts, which run in parallel, with their own counters.
 """
 
 from __future__ import annotations
@@ -28,21 +29,25 @@ from .ir import guard, i64
 from .ops import keep_rounded
 
 BITS = 8
-"""Ranks of a block, as a power of two."""
+"""A block of ranks has 2 ** BITS ranks."""
 
 AHEAD = 6
-"""Trees between the one whose samples are counted, and that whose samples are fetched."""
+"""Number of trees by which the prefetch of samples is ahead of counting them."""
 
 REAL, WHOLE, PLACE = "float64", "int64", "int32"
 
 MODEL = ("offsets", "starts", "ranks", "values", "shares", "order")
-"""Arrays of the model: the first node of each tree (T,), the first sample of each node (M + 1,),
-ranks of samples (S,), values by rank (N,), one over the samples of each node (M,) and the training
-row of each rank (N,)."""
+"""Names of the arrays of the model: the first node of each tree (T,), the first sample of each node
+(M + 1,), the ranks of the samples (S,), the target of each rank (N,), 1 / the number of samples of
+each node (M,), and the training row of each rank (N,)."""
 
 
 def takes_numbers(name: str) -> bool:
-    """Return whether a tally takes a number for each row: its samples, or what is observed."""
+    """Return whether a tally takes a number for each row.
+
+    It is the number of the row's samples if samples of a leaf share a weight, and the observed
+    value for "crps".
+    """
     return name.endswith(SHARED) or name == "crps"
 
 
@@ -51,18 +56,19 @@ def emit_tally(name: str, rank_dtype: str) -> tirx.PrimFunc:
 
     Args:
         name: one of `OF_SAMPLES`.
-        rank_dtype: of ranks.
+        rank_dtype: dtype of the ranks.
 
     Emits:
-        a function (leaves int32 (n, t), arrays of `MODEL` ..., numbers float64 (n,) if it takes
-        them, thresholds (n, q) of the dtype of sums for `select`, counts (parts, N), blocks int32
-        (parts, N / 256 + 1), results ...). Counts and blocks are zero before and after.
+        A function (leaves int32 (n, t), arrays of `MODEL` ..., numbers float64 (n,) see
+        `takes_numbers`, thresholds (n, q) for `select`, counts (parts, N), blocks int32 (parts,
+        N / 256 + 1), results ...). Thresholds are int64, or float64 if samples of a leaf share a
+        weight. Counts and blocks must be zero, and are zero again afterwards.
     """
     return _Tally(name, rank_dtype).emit()
 
 
 class _Tally:
-    """A tally under construction."""
+    """Emits the function of one tally."""
 
     def __init__(self, name: str, rank_dtype: str) -> None:
         self.name, self.code = name, Builder()
@@ -72,7 +78,7 @@ class _Tally:
         self.n_rows, self.parts, self.n_thresholds = n, parts, q
         own = {"ranks": rank_dtype, "values": REAL, "shares": REAL, "order": PLACE}
         self.leaves = _declare("leaves", (n, self.n_trees), PLACE)
-        # the table of addresses says nothing of lengths
+        # the function gets only addresses of these arrays, so their lengths do not matter
         self.model = {x: _declare(x, (i64(1 << 40),), own.get(x, WHOLE)) for x in MODEL}
         self.numbers = _declare("numbers", (n,), REAL)
         self.thresholds = _declare("thresholds", (n, q), self.sum_dtype)
@@ -83,7 +89,7 @@ class _Tally:
         self.results = {x: _declare(x, shape, y) for x, y in OF_SAMPLES[name].items()}
 
     def emit(self) -> tirx.PrimFunc:
-        """Return the function."""
+        """Return the function of the tally."""
         code, takes = self.code, [self.leaves, *self.model.values()]
         takes += [self.numbers] if takes_numbers(self.name) else []
         takes += [self.thresholds] if self.name.startswith("select") else []
@@ -103,7 +109,7 @@ class _Tally:
         """Open a loop over the ranks of all samples, in the order of trees.
 
         Args:
-            at_leaf: is told the node of each leaf, and how many samples it has.
+            at_leaf: function that emits code at each leaf, given its node and number of samples.
         """
         code, model = self.code, self.model
         with code.repeat("tree", self.n_trees) as tree:
@@ -118,17 +124,20 @@ class _Tally:
                 yield code.hold("rank", model["ranks"][begin + sample].astype(WHOLE))
 
     def _node(self, tree: Any) -> Any:
-        """Return the number of the leaf that a row reaches in a tree, or in the last one."""
+        """Return the number of the leaf that the row reaches in a tree.
+
+        Tree numbers past the last one stand for the last tree.
+        """
         tree = tirx.min(tree, self.n_trees - 1)
         return self.model["offsets"][tree] + self.leaves[self.row, tree].astype(WHOLE)
 
     def _fetch(self, load: Any) -> None:
-        """Emit what brings an element near, before it is read."""
+        """Emit a prefetch of an element, given by its load."""
         address = tirx.address_of(load)
         self.code.add(tirx.Evaluate(tirx.call_llvm_intrin("void", PREFETCH, address, *TO_READ)))
 
     def _count(self) -> None:
-        """Emit what counts the samples of a row, and how many they are."""
+        """Emit the counting of the samples of the row by rank, and their total number."""
         code, one = self.code, tirx.const(1, PLACE)
         self.total = code.hold("total", i64(0))
         weight = code.hold("weight", _real(1.0)) if self.shared else one
@@ -145,7 +154,7 @@ class _Tally:
             code.store(self.blocks, self.blocks[self.part, block] + one, [self.part, block])
 
     def _clear(self) -> None:
-        """Emit what sets counters to zero: those that were touched, or all if that is less."""
+        """Emit the reset of the counters to zero: only of the used ones, or of all if cheaper."""
         code, zero = self.code, tirx.const(0, PLACE)
         empty = _real(0.0) if self.shared else zero
         few = self.total * 2 < self.n_ranks
@@ -162,12 +171,12 @@ class _Tally:
         return self.counts[self.part, rank]
 
     def _end(self, block: Any) -> Any:
-        """Return the rank behind a block."""
+        """Return the rank after the last one of a block."""
         return tirx.min((block + 1) << BITS, self.n_ranks)
 
     @contextmanager
     def _each_touched(self) -> Iterator[tuple[Any, Any]]:
-        """Open a loop over ranks that have samples, ascending: (rank, their weight, float64)."""
+        """Open a loop over the ranks that have samples, ascending; yield (rank, weight float64)."""
         code = self.code
         with code.repeat("block", self.blocks.shape[1]) as block:
             used = self.blocks[self.part, block] > 0
@@ -182,7 +191,7 @@ class _Tally:
     # -- tallies -------------------------------------------------------------------------------
 
     def give_totals(self) -> None:
-        """Count the samples of each row, or add up the weights in the order of ranks."""
+        """Emit the number of the row's samples, or the sum of their weights in order of ranks."""
         code = self.code
         total = code.hold("sum", tirx.const(0, self.sum_dtype))
         if self.shared:
@@ -198,7 +207,7 @@ class _Tally:
         code.store(self.results["total"], total, [self.row])
 
     def give_mean(self) -> None:
-        """Average the values in the order of ranks, each with its weight."""
+        """Emit the weighted mean of the samples' targets, added in the order of ranks."""
         code = self.code
         self._count()
         total, weights = code.hold("sum", _real(0.0)), code.hold("weights", _real(0.0))
@@ -209,7 +218,7 @@ class _Tally:
         self._clear()
 
     def give_mean_in_order(self) -> None:
-        """Average the values of all samples in the order of trees."""
+        """Emit the mean of the samples' targets, added in the order of trees."""
         code = self.code
         total, count = code.hold("sum", _real(0.0)), code.hold("n", i64(0))
         with self._each_sample() as rank:
@@ -218,7 +227,11 @@ class _Tally:
         code.store(self.results["mean"], total / count.astype(REAL), [self.row])
 
     def give_crps(self) -> None:
-        """Integrate the square between the distribution and the step at what is observed."""
+        """Emit the CRPS, a score of the samples' distribution given the observed value.
+
+        It is the integral of the squared difference between the distribution function and the step
+        function at the observed value.
+        """
         code, observed = self.code, self.code.hold("observed", self.numbers[self.row])
         self._count()
         score, below = code.hold("score", _real(0.0)), code.hold("below", _real(0.0))
@@ -233,35 +246,36 @@ class _Tally:
             code.put(below, below + weight)
             code.put(last, value)
         beyond = tirx.max(observed - last, _real(0.0))
-        known = tirx.min(self.total, i64(1)).astype(REAL)  # or 0 / 0, where there are no samples
+        known = tirx.min(self.total, i64(1)).astype(REAL)  # without samples the score is 0 / 0
         code.store(self.results["score"], (score + beyond) / known, [self.row])
         self._clear()
 
     def give_proximity(self) -> None:
-        """Count for each training row in how many trees, with its weight, it is in the leaf."""
+        """Emit, for each training row, the number of its samples in the leaves of the row."""
         result = self.results["proximity"]
         with self._each_sample() as rank:
             place = [self.row, self.model["order"][rank].astype(WHOLE)]
             self.code.store(result, result[place[0], place[1]] + tirx.const(1, PLACE), place)
 
     def give_select(self) -> None:
-        """Find the rank at which the weights of a row pass each threshold, and the one before."""
+        """Emit the search for the ranks at which the sum of weights passes each threshold."""
         self._count()
         with self.code.repeat("at", self.n_thresholds) as self.at:
             self._find()
         self._clear()
 
     def _find(self) -> None:
-        """Emit the search for one threshold: `ceil` passes it, `floor` is the one before.
+        """Emit the search for one threshold.
 
-        Where none passes it, both are the last one that has samples. Where the first of these does,
-        `floor` is rank 0, as in quantile-forest.
+        `ceil` is the first rank at which the sum of weights is above the threshold, and `floor` the
+        rank with samples before it. If the sum never is, both are the last rank with samples. If
+        `ceil` is the first rank with samples, `floor` is 0, as in quantile-forest.
         """
         code, ranks = self.code, self.n_ranks
         threshold = code.hold("threshold", self.thresholds[self.row, self.at])
         below = code.hold("below", tirx.const(0, self.sum_dtype))
         rank, block = code.hold("rank", i64(0)), code.hold("block", i64(0))
-        if not self.shared:  # or weights would be added up in another order
+        if not self.shared:  # sums of float weights by blocks would have another order
             last_block = self.blocks.shape[1] - 1
             here = self.blocks[self.part, tirx.min(block, last_block)].astype(self.sum_dtype)
             more = tirx.And(block <= last_block, below + here <= threshold)

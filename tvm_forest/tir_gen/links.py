@@ -1,9 +1,9 @@
-"""The epilogue after the sums: computes the margins of a row, and its values.
+"""Emits the epilogue after the sums, which computes the margins of a row and its values.
 
 takes: buffers of the function under construction; gives: a block "finish" in it.
 
-Every link follows XGBoost's formula step by step in float32, so results differ only as far as two
-implementations of `exp` do.
+Every link follows the formula of its training library step by step, so results differ only as far
+as two implementations of `exp` do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import ops
 from .coarse_links import COARSE, spans_of_targets
 
 SIGMOID_CLIP = 88.7
-"""Bound that XGBoost puts on the margin, so that `exp(-margin)` stays finite in float32."""
+"""Upper bound that XGBoost puts on `-margin`, so that `exp(-margin)` is finite in float32."""
 
 
 def emit_epilogue(
@@ -29,11 +29,11 @@ def emit_epilogue(
     """Append the block that computes margins from sums and values from margins, where they differ.
 
     Args:
-        forest: has the link, the base scores, and how sums are scaled.
+        forest: the model, with its link and the scale of sums.
         n: number of rows.
         base: buffer of the base scores.
-        results: those of the buffers "sum", "margin" and "value" that the function has, by name.
-        table: buffer of the table of powers, where the link needs it, see `results.link_arrays`.
+        results: buffers of the results by name, see `results.result_names`.
+        table: buffer of the table of powers if the link needs it, see `results.link_arrays`.
 
     Emits:
         for batch in T.serial(n):
@@ -59,7 +59,7 @@ def emit_epilogue(
 
 
 def _emit_margins(forest: Forest, r: Any, base: Any, total: Any, margin: Any) -> None:
-    """Store margins: sums divided, scaled and shifted; classes without trees get the base score."""
+    """Store margins: sums divided by the number of trees, scaled, plus base scores, as needed."""
     dtype, trees = forest.sum_dtype, forest.trees_of_class
     for c in range(forest.n_outputs):
         value = total[r, c]
@@ -97,10 +97,10 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
         scaled = x if forest.link_scale == 1 else tirx.FloatImm(dtype, forest.link_scale) * x
         bounded = link == "sigmoid" and dtype == "float32"
         bound = tirx.FloatImm(dtype, SIGMOID_CLIP)
-        # not `min`, which takes NaN for the bound
+        # not `min`, which returns the bound for NaN
         power = tirx.exp(tirx.Select(-scaled > bound, bound, -scaled) if bounded else -scaled)
         return one / (power + one)
-    if link == "logistic":  # never a power above zero
+    if link == "logistic":  # `exp` of numbers below zero only
         above = one / (one + tirx.exp(-tirx.abs(x)))
         return tirx.Select(x < tirx.FloatImm(dtype, 0.0), one - above, above)
     if link == "signed_square":
@@ -116,7 +116,7 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
 
 
 def _emit_plain_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    """Emit softmax as YDF does: no maximum is subtracted; exponentials times 1 / their sum."""
+    """Emit YDF's softmax: exponentials times 1 / their sum, without subtracting the maximum."""
     dtype = str(value.dtype)
     one = tirx.FloatImm(dtype, 1.0)
     total = tb.sblock_alloc_buffer((1,), dtype, scope="global")
@@ -133,7 +133,7 @@ def _emit_plain_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None
 
 
 def _emit_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    """Emit softmax over each target: the largest margin is subtracted; sums are float64."""
+    """Emit the softmax of each target: subtract the largest margin; add in float64."""
     dtype = str(value.dtype)
     kept = "float32" if forest.link == "rounded_softmax" else dtype
     top = tb.sblock_alloc_buffer((1,), kept, scope="global")

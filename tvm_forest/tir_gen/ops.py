@@ -1,21 +1,22 @@
-"""The custom operators of the package.
+"""The custom TIR operators of the package.
 
-takes: nothing; gives: names of operators registered with TVM, and their calls in some code.
+takes: nothing; gives: names of operators that it registers with TVM, and functions that make and
+find their calls.
 
-    tvm_forest.walk(rows[r, 0], tree, layout buffers ...)      leaf value that row r reaches
-    tvm_forest.walk_id(rows[r, 0], tree, layout buffers ...)   that leaf's number in the source
+    tvm_forest.walk(rows[r, 0], tree, layout buffers ...)      value of the leaf that row r reaches
+    tvm_forest.walk_id(rows[r, 0], tree, layout buffers ...)   the leaf's number in the source model
     tvm_forest.linear(walk, rows[r, 0], linear buffers ...)    value of the linear leaf `walk`
-    tvm_forest.reduce(b[i], value, initial, how)               the value to store to b[i]
+    tvm_forest.reduce(b[i], value, initial, how)               value to store to b[i]
 
 Buffers are passed as one load each ("anchors"): TVM's schedule primitives rewrite loads, so a walk
 still finds its buffers after `cache_read` has redirected them.
 
-A reduction combines a value with an array element; `how` is "add", "min", "max", or "atomic add"
-where other threads update the same element. `initial` is the value that partial results start from;
-it does not change a result. TVM recognises reductions by their form, so ours are registered with
-it, and its own primitives apply to them.
+A reduction combines a value with an array element; `how` is "add", "min", "max", or "atomic add" if
+other threads update the same element. `initial` is the neutral value that partial results start
+from. TVM recognises reductions by their form, so this one is registered with it, and its schedule
+primitives apply to it.
 
-TVMScript prints operators as `T.tvm_forest_reduce(...)` and parses what it printed.
+TVMScript prints operators as `T.tvm_forest_reduce(...)`, and can parse this again.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ REDUCE = "tvm_forest.reduce"
 WALKS = (WALK, WALK_ID)
 
 LANE, BALLOT = "tvmf_lane", "tvmf_ballot"
-"""Names of the functions for a thread's lane in its team, and for its team's ballot."""
+"""Names of external functions: a thread's lane in its team, and the ballot of its team."""
 EXTERN = (names.CALL_EXTERN, names.CALL_PURE_EXTERN)
 
 ADD, MIN, MAX, ATOMIC_ADD = "add", "min", "max", "atomic add"
 INITIAL = {ADD: 0.0, MIN: float("inf"), MAX: -float("inf"), ATOMIC_ADD: 0.0}
-"""The value that partial results start from, by kind of reduction."""
+"""The neutral value that partial results start from, by kind of reduction."""
 
 
 def reduce(element: Any, value: Any, how: str = ADD) -> Any:
-    """Return a reduction of `value` into `element`, to be stored to that element.
+    """Return a call that reduces `value` into `element`, to be stored to that element.
 
     Args:
         element: load of the element.
@@ -62,12 +63,12 @@ def reduce(element: Any, value: Any, how: str = ADD) -> Any:
     """
     dtype = element.ty.dtype
     initial = tirx.FloatImm(dtype, INITIAL[how])
-    # the word comes last: of several constants, TVM heeds the last one that it compares
+    # `how` comes last: of several constants, TVM's pattern of a reduction uses the last
     return tirx.call_intrin(dtype, REDUCE, element, value, initial, tvm.ir.StringImm(how))
 
 
 def reduce_into(element: Any, reduction: Any, how: str = "") -> Any:
-    """Return the same value reduced into another element, by `how` or as before."""
+    """Return the reduction of the same value into another element, by `how` or as before."""
     return reduce(element, reduction.args[1], how or reduction.args[3].value)
 
 
@@ -79,38 +80,38 @@ def join(reduction: Any) -> Any:
 
 
 def is_atomic(value: Any) -> bool:
-    """Return whether a value is an atomic reduction, to whose element other threads add too."""
+    """Return whether a value is an atomic reduction: other threads add to its element too."""
     return is_call(value, REDUCE) and value.args[-1].value == ATOMIC_ADD
 
 
 def begin_kept(element: Any, value: Any) -> Any:
-    """Return the initial value of a cell that accumulates an element's sum for a while.
+    """Return the initial value of a cell that accumulates the sum of an element.
 
-    It is the element, or 0 if other threads add to the element meanwhile.
+    It is the element, or 0 if other threads add to the element at the same time.
 
     Args:
         element: load of the element.
-        value: the value that would be stored to it.
+        value: value of the store to the element, such as a reduction.
     """
     return tirx.const(0.0, element.ty.dtype) if is_atomic(value) else element
 
 
 def add_to_kept(kept: Any, value: Any) -> Any:
-    """Return the value to store to the accumulating cell; reductions now add to the cell."""
+    """Return the value to store to the cell `kept`, for a store of `value` to the element."""
     if not is_call(value, REDUCE):
         return value
     return reduce_into(kept, value, ADD if is_atomic(value) else "")
 
 
 def end_kept(element: Any, kept: Any, value: Any) -> Any:
-    """Return the value to store to the element once the cell `kept` has the whole sum."""
+    """Return the value to store to the element when the cell `kept` has the whole sum."""
     return reduce(element, kept, ATOMIC_ADD) if is_atomic(value) else kept
 
 
 def team_lane() -> Any:
     """Return the index of a thread in its team, int64.
 
-    Kernels replace it by a variable of theirs.
+    When a kernel is built, its own variable takes the place of this call.
     """
     return tirx.call_pure_extern("int64", LANE)
 
@@ -122,7 +123,7 @@ def ballot(outcome: Any, size: int) -> Any:
 
     Args:
         outcome: truth value of a thread.
-        size: threads of a team, a power of two.
+        size: number of threads in a team, a power of two.
     """
     return tirx.call_extern("int32", BALLOT, outcome, tirx.IntImm("int32", size))
 
@@ -138,11 +139,11 @@ def is_extern(node: Any, name: str) -> bool:
 
 
 def keep_rounded(value: Any) -> Any:
-    """Return a product that LLVM rounds before it is added, so that no fused operation is formed.
+    """Return a product that LLVM rounds before it is added, never fused with the sum.
 
     TVM allows LLVM to contract a product and a sum into one fused operation, which rounds once, not
-    twice. LLVM's `arithmetic.fence` prevents that at no cost. Kernels need no fence, as their
-    compilers are run with contraction off.
+    twice. LLVM's `arithmetic.fence` prevents that at no cost. Kernels need no fence, since their
+    compilers do not contract.
     """
     return tirx.call_llvm_pure_intrin(str(value.ty.dtype), "llvm.arithmetic.fence", value)
 
@@ -150,8 +151,8 @@ def keep_rounded(value: Any) -> Any:
 def _register_reducer(how: str) -> None:
     """Register a kind of reduction, with its initial value, so that TVM's primitives accept it.
 
-    A loaded initial value, such as a base score, is accepted too: the pass PlaceInitials makes it
-    enter once.
+    A loaded initial value, such as a base score, is accepted too; the pass PlaceInitials makes sure
+    that it is added only once.
     """
 
     def identity(initial: Any) -> Any:
@@ -162,7 +163,7 @@ def _register_reducer(how: str) -> None:
     def combine(x: Any, y: Any) -> Any:
         return [reduce(x[0], y[0], how)]
 
-    # global functions outlive Python, as the reducers do that hold them
+    # registered as global functions, since TVM keeps reducers longer than Python runs
     held = [
         tvm_ffi.register_global_func(f"{REDUCE}.{function.__name__}.{how}", function, override=True)
         for function in (combine, identity)
@@ -172,7 +173,7 @@ def _register_reducer(how: str) -> None:
 
 def _register(name: str, in_script: Callable[..., Any], prints_dtype: bool) -> None:
     """Register an operator with TVM, and its name in TVMScript."""
-    # it reads memory, so TVM may not write it twice or drop it
+    # the operator reads memory, so TVM must not duplicate or drop a call
     register_op_attr(name, names.EFFECT_KIND, tirx.CallEffectKind.ReadState.value, level=11)
     script_name = name.replace(".", "_")
     register_op_attr(name, names.PRINTER_NAME, script_name, level=20)
@@ -208,7 +209,7 @@ def find_calls(node: Any, *names: str) -> list[Any]:
 
 
 def find_walk(node: Any) -> Any | None:
-    """Return the first walk inside some code, None if it has none."""
+    """Return the first call of a walk inside some code; None if there is none."""
     return next(iter(find_calls(node, *WALKS)), None)
 
 
@@ -220,7 +221,7 @@ def replace_call(node: Any, names: tuple[str, ...], value: Any) -> Any:
 
 
 def tree_of(call: Any, layout: Layout) -> tuple[Any, dict[str, Any]]:
-    """Return the tree number of a walk, and its buffers by the names the layout gave them."""
+    """Return the tree number of a walk, and its buffers by their names in the layout."""
     _, tree, *anchors = call.args
     specs = layout.id_buffers() if is_call(call, WALK_ID) else layout.value_buffers()
     names = [spec.name for spec in specs]

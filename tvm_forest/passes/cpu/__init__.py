@@ -1,1 +1,1 @@
-"""Passes for CPUs: nested parallel loops, sums of a block, code shared between functions."""
+"""Passes for CPUs: fused parallel loops, sums of a block, code shared between functions."""

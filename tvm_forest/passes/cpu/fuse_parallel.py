@@ -1,4 +1,4 @@
-"""Marks loops parallel as scheduled, and fuses nested parallel loops into one.
+"""Makes loops parallel as the schedule marks them, and fuses nested parallel loops into one.
 
 takes: IRModule without blocks; gives: IRModule.
 
@@ -19,7 +19,7 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class FuseParallel(NestPass):
-    """Fuses chains of parallel loops; the fused loop gets the innermost loop's name."""
+    """Fuses chains of parallel loops; the fused loop gets the schedule's name of the innermost."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite all loops, innermost first."""

@@ -1,4 +1,4 @@
-"""Keeps the sums of a block of rows contiguous while trees are added to them.
+"""Keeps the sums of a block of rows in one vector while trees are added to them.
 
 takes: IRModule without blocks, leaf loops with `simdize`; gives: IRModule.
 
@@ -8,8 +8,8 @@ takes: IRModule without blocks, leaf loops with `simdize`; gives: IRModule.
                                                          sums[b1] += walk
                                                 margin[r + 0 ..., c] = sums[0:extent]
 
-The sums of a class are then one vector, and rows past the last one are summed too, with meaningless
-results, since planes have bits for them. So the inner loop has one form for every block.
+Rows past the last one are summed too, with meaningless results, since bit planes have bits for
+them. So the inner loop has the same form for every block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KeepSums(NestPass):
     """Rewrites loops over trees that contain only the walk of a block of rows."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Visit all loops."""
+        """Rewrite all loops, innermost first."""
         return func.with_body(rewrite_loops(func.body, self._keep))
 
     def _keep(self, trees: tirx.For) -> tirx.Stmt:
@@ -42,7 +42,7 @@ class KeepSums(NestPass):
         store = leaf.body
         if computed is None or not isinstance(store, tirx.BufferStore):
             return trees
-        # linear leaves read rows, and there are none behind the last one
+        # linear leaves read rows, and there are none past the last one
         if mentions(store.indices, {trees.loop_var}) or ops.find_calls(store, ops.LINEAR):
             return trees
         code = Builder()
@@ -59,7 +59,7 @@ class KeepSums(NestPass):
 
 
 def _inside(leaf: tirx.For, store: tirx.BufferStore, sums: Any, count: Any) -> tirx.Stmt:
-    """Return the leaf loop over all computed rows, adding to `sums`."""
+    """Return the leaf loop over all `count` computed rows, which adds to `sums`."""
     row = leaf.loop_var - leaf.min
     value = ops.add_to_kept(sums[row], store.value)
     return change_loop(leaf, extent=count, body=tirx.BufferStore(sums, value, [row]))

@@ -1,4 +1,4 @@
-"""Moves parts of a function into functions of their own.
+"""Moves parts of a function into separate functions.
 
 takes: IRModule whose functions TVM can call; gives: IRModule.
 
@@ -8,8 +8,8 @@ takes: IRModule whose functions TVM can call; gives: IRModule.
         else:                                      if n < 64: forest_part_0(n, rows, ...)
             part: T                                else: forest_part_1(n, rows, ...)
 
-LLVM allocates registers per function. In a function that does several things it computes the
-addresses of all of them first, and spills them to memory.
+LLVM allocates registers per function. In a function with several large parts, it computes the
+addresses of all of them at the beginning, and spills them to memory.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PART = "tvm_forest.part"
 """Attribute of a statement that `OutlineParts` moves to a function."""
 
 INSIDE = "tvm_forest.inside"
-"""Attribute of a statement that must run before the function returns: TVM frees memory after
-it, and code after a `Return` never runs."""
+"""Attribute around the body of an outlined function: TVM frees memory at its end, since code after
+the `Return` would never run."""
 
 SYMBOL = "global_symbol"
 
@@ -44,10 +44,10 @@ def mark_part(statement: tirx.Stmt) -> tirx.Stmt:
 
 @expanding_pass
 class OutlineParts:
-    """Moves the parts that `mark_part` marked into functions."""
+    """Moves the parts that `mark_part` has marked into functions."""
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Return a function that calls its parts, and the parts."""
+        """Return a function that calls its parts, and the functions of the parts."""
         parts: Functions = {}
 
         def move(statement: tirx.AttrStmt) -> tirx.Stmt:
@@ -64,10 +64,10 @@ class OutlineParts:
 
 @expanding_pass
 class FinishOutlined:
-    """Finishes outlined functions as TVM's pipeline finishes those it can call.
+    """Finishes outlined functions, as TVM's pipeline finishes functions that it can call.
 
-    They allocate memory on the host. Parts get a global symbol, since LLVM would inline a private
-    function that is called once.
+    Their memory is allocated on the host. Parts get a global symbol, since LLVM would inline a
+    private function that is called once.
     """
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
@@ -87,9 +87,10 @@ def _on_host(code: tirx.Stmt) -> tirx.Stmt:
 def outline(
     name: GlobalVar, body: tirx.Stmt, target: tvm.target.Target
 ) -> tuple[tirx.PrimFunc, tirx.Stmt]:
-    """Return a function for a statement, with parameters for what it uses, and a call of it.
+    """Return a function with a statement as its body, and a statement that calls it.
 
-    The function returns a value other than 0 if it cannot allocate memory.
+    Its parameters are the variables and buffers that the statement uses. It returns a value other
+    than 0 if it cannot allocate memory; the call then raises an error.
     """
     params, arguments, declared = [], [], []
     for var in tirx.analysis.undefined_vars(body, []):

@@ -1,4 +1,4 @@
-"""Reads the number of rounds at run time, so that models share code.
+"""Makes code read the number of rounds at run time, so that models can share it.
 
 takes: IRModule with loops over all rounds; gives: IRModule.
 
@@ -6,8 +6,8 @@ takes: IRModule with loops over all rounds; gives: IRModule.
         S(tree)                        -->      for tree in range(rounds):
                                                     S(tree)
 
-A loop that a directive has cut, unrolled or shared out keeps its constant count, which shapes the
-code, see `Nest.runs_over_rounds`.
+A loop that a directive has split, unrolled or distributed over threads keeps its constant count,
+since the code depends on it, see `Nest.runs_over_rounds`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class ReadSizes(NestPass):
-    """Replaces the constant end of loops over all rounds by a count in an array of the model."""
+    """Replaces the constant end of loops over all rounds by the number in the array `SIZES`."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite a function of sums; other functions have no such array."""

@@ -1,4 +1,4 @@
-"""Shares the code of blocks between a function with threads and its serial twin.
+"""Shares the code of blocks of rows between a function with threads and its serial twin.
 
 takes: IRModule; gives: IRModule.
 
@@ -26,7 +26,7 @@ from ..function_pass import NestPass, expanding_pass
 from .outline import SYMBOL, Functions, outline
 
 TWIN = "tvm_forest.twin"
-"""Attribute of a function with parallel loops: the name of its twin without threads."""
+"""Attribute of a function with parallel loops: the name of its twin, which has no threads."""
 
 
 def make_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -51,12 +51,12 @@ def _is_parallel(loop: tirx.For) -> bool:
 class AddTwins(NestPass):
     """Adds the serial twins of functions with parallel loops.
 
-    If trees run in parallel, the code outside the blocks depends on them, so blocks are not shared:
-    the attribute that names the twin is removed.
+    If trees run in parallel, code outside the parallel loops depends on these, so their bodies are
+    not shared: the attribute that names the twin is removed.
     """
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Return a function and its twin."""
+        """Return a function with parallel loops, and its twin."""
         if not _has_twin(func):
             return {}
         shared = not any(x.kind == "tree" and x.parallel for x in self.facts.nest.loops())
@@ -66,7 +66,7 @@ class AddTwins(NestPass):
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_forest.DropTwins")
 class DropTwins:
-    """Removes twins, which `ShareBlocks` makes again."""
+    """Removes twins, since `ShareBlocks` makes them again with shared code."""
 
     def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
         """Return the module without twins."""
@@ -80,7 +80,7 @@ class ShareBlocks:
     """Moves the bodies of parallel loops into functions, and adds the twins."""
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Rewrite a function that has a twin, and that TVM can call already."""
+        """Return a function that calls its blocks, its twin, and the functions of the blocks."""
         if not _has_twin(func):
             return {}
         blocks: Functions = {}

@@ -2,6 +2,6 @@
 
 takes: a lowered function; gives: a function of kernels.
 
-`pipeline` has the order of the passes. After them the target continues with `launch_plan` (a GPU)
-or `run_threads` (the host's CPU). `kernel_code` has helpers that all of them use.
+`passes.pipeline` has the order of the passes. After them, the target uses `launch_plan` for a GPU,
+or `run_threads` to run the kernels on a CPU. `kernel_code` has helpers for all of them.
 """

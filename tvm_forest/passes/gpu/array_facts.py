@@ -2,8 +2,8 @@
 
 takes: a function, a layout and its arrays; gives: the function with attributes.
 
-The shared memory that a copy of some trees takes, and the indices that fit 32 bits, depend on
-numbers that are not part of the code.
+The size of copies of trees in shared memory, and whether indices fit 32 bits, depend on the numbers
+in the model's arrays, which are not part of a function.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from ...forest import Array
 from ...layouts.protocol import Layout
 
 RANGES = "tvm_forest.ranges"
-"""Function attribute: the least and greatest number (or 0) of each int64 array."""
+"""Function attribute: the smallest and the largest number in each int64 array, by its name, where 0
+counts as an element of every array."""
 
 STARTS = "tvm_forest.starts"
-"""Function attribute: the arrays with the first element of every tree, as lists."""
+"""Function attribute: the arrays with the index of each tree's first node, as lists, by name."""
 
 
 def with_array_facts(
     func: tirx.PrimFunc, layout: Layout, arrays: Mapping[str, Array]
 ) -> tirx.PrimFunc:
-    """Return the function with these attributes."""
+    """Return a function with the attributes `RANGES` and `STARTS` for the arrays of a layout."""
     ranges = {
         name: [int(array.min(initial=0)), int(array.max(initial=0))]
         for name, array in arrays.items()

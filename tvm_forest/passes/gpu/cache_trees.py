@@ -1,6 +1,6 @@
 """Copies trees into a GPU block's shared memory before they are walked.
 
-takes: a lowered function, loops over trees with the directive `cache`; gives: the same with copies.
+takes: a lowered function with the directive `cache` on loops over trees; gives: it with copies.
 
     for t0 in range(20):   # cache auto        for t0 in range(20):
         for t1 in range(5):                        near_nodes[0:end - begin] = nodes[begin:end]
@@ -8,10 +8,10 @@ takes: a lowered function, loops over trees with the directive `cache`; gives: t
                     + node])                           S(near_nodes[offset[t0 * 5 + t1] + node
                                                                     - begin])
 
-The trees of an iteration are adjacent, and so are their nodes in layouts that number the nodes of
-all trees, with the beginning of each tree in `offset`; `Layout.copied` names these buffers. Other
-layouts are refused. If all trees have one size, words of 4 bytes or less are copied in units of 16
-bytes.
+The trees of an iteration are adjacent. In layouts that number the nodes of all trees, with the
+first node of each tree in `offset`, their nodes are adjacent too; `Layout.copied` names these
+buffers. Other layouts are refused. If the beginning of every tree allows it, 16 bytes are copied at
+once.
 
 Tahoe's shared forest (EuroSys 2021), and "SilvanForge" (SOSP 2024), section 6 on caches.
 """
@@ -41,7 +41,7 @@ COPYING = ("auto", "shared")
 """Values of the directive `cache` for which trees are copied."""
 
 COPY_BYTES = 16
-"""Bytes that a thread loads and stores with one instruction."""
+"""Number of bytes that a thread can copy by one load and one store."""
 
 
 @function_pass
@@ -52,7 +52,7 @@ class CacheTrees(NestPass):
         """Rewrite the loops; walks have been lowered to loads already.
 
         Raises:
-            ScheduleError: a loop has the directive, and the layout does not number nodes.
+            ScheduleError: a loop has the directive, and the layout does not support copies.
         """
         nest, buffers = self.facts.nest, {str(buffer.name): buffer for buffer in func.params}
         asking = [loop for loop in nest.loops() if loop.kind == "tree" and loop.cache in COPYING]
@@ -72,7 +72,7 @@ class CacheTrees(NestPass):
 
 
 def _make_refusal(facts: NestFacts, name: str) -> ScheduleError:
-    """Return the exception for copies in a layout that does not support them."""
+    """Return the exception for a layout that does not support copies."""
     layout, tiled = repr(facts.nest.layout), facts.model.tile_size > 1
     what = f"trees of '{name}' in layout {layout}{' of tiles' * tiled} cannot be copied into shared"
     advice = f"use one of {', '.join(COPIED)} without tiles, or leave this cache out"
@@ -81,7 +81,7 @@ def _make_refusal(facts: NestFacts, name: str) -> ScheduleError:
 
 @dataclass(frozen=True)
 class _TreeCopier:
-    """Copies the parts of one buffer.
+    """Inserts copies of parts of one buffer.
 
     Attributes:
         facts: facts about the loops.
@@ -97,9 +97,9 @@ class _TreeCopier:
     ends: list[int]
 
     def copy(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-        """Insert a copy of all trees that an iteration of the loop can reach, and walk the copies.
+        """Insert a copy of all trees that an iteration of a loop can reach, and read the copies.
 
-        Returns None for statements without the directive.
+        Return None for statements without the directive.
         """
         fact = self.facts.of(s)
         if fact.kind != "tree" or fact.cache not in COPYING:
@@ -146,14 +146,14 @@ class _TreeCopier:
         return size if self.ends == [size * tree for tree in range(len(self.ends))] else 0
 
     def _count_together(self) -> int:
-        """Return how many elements a thread copies at once: 16 bytes' worth if aligned."""
+        """Return the number of elements that a thread copies at once: 16 bytes of them, or 1."""
         item = tvm.DataType(self.elements.dtype).itemsize
         width = max(1, COPY_BYTES // item)
         whole = all(end % width == 0 for end in self.ends) and len(self.elements.shape) == 1
         return width if whole else 1
 
     def _begin(self, tree: Any) -> Any:
-        """Return a tree's first element; for trees that guards exclude, the end of all."""
+        """Return the first element of a tree; for trees past the last, the end of the buffer."""
         last = len(self.ends) - 1
         if self._tree_size:
             return tirx.min(tree, i64(last)) * self._tree_size
@@ -162,5 +162,5 @@ class _TreeCopier:
 
 
 def _together(first: Any, count: int) -> Any:
-    """Return the vector index of `count` elements from `first`, visibly aligned for TVM."""
+    """Return the vector index of `count` elements from `first`, in a form that TVM sees aligned."""
     return lanes(tirx.floordiv(first, i64(count)) * count if count > 1 else first, count)

@@ -23,7 +23,7 @@ from ...tir_gen.ops import find_extern as find_extern
 TensorLoad = tvm.ir.expr.TensorLoad
 
 Place = tuple[Any, list[Any]]
-"""A replacement buffer, and the indices to put before the original ones."""
+"""A buffer that replaces another, and the indices to put before the original ones."""
 
 
 # -- questions ------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def has_spread(statement: tirx.Stmt) -> bool:
 
 
 def needs_block(statement: tirx.Stmt) -> bool:
-    """Return whether a statement needs the threads of a block together, as a team or for a copy."""
+    """Return whether a statement needs a block's threads together, for a copy or a ballot."""
     copies, outside = find_loops(statement, SPREAD), set(buffers_of(statement))
     for copy in copies:
         outside -= set(buffers_of(copy))
@@ -70,7 +70,7 @@ def simplify(expr: Any) -> Any:
 
 
 def max_value(extent: Any, analyzer: Any = None) -> Any | None:
-    """Return the upper bound of an expression if it is known, else None."""
+    """Return the upper bound of an expression, int64, if it is known and below 2**31, else None."""
     bound = (analyzer or sym.Analyzer()).const_int_bound(extent).max_value
     return i64(int(bound)) if bound < 2**31 else None
 
@@ -78,7 +78,12 @@ def max_value(extent: Any, analyzer: Any = None) -> Any | None:
 def join_users(
     parts: list[tirx.Stmt], joins: Callable[[Any, list[tirx.Stmt]], bool]
 ) -> list[tirx.Stmt]:
-    """Merge each run of statements from a buffer's declaration to its last use, if `joins`."""
+    """Merge the statements from a buffer's declaration to its last use into one statement.
+
+    Args:
+        parts: statements of a sequence.
+        joins: function of a buffer and these statements that returns whether to merge them.
+    """
     joined, parts = list[tirx.Stmt](), list(parts)
     while parts:
         end, place = 1, 0
@@ -99,7 +104,7 @@ def join_users(
 
 
 def move_buffers(statement: Any, places: dict[Any, Place]) -> Any:
-    """Redirect declarations, loads and stores of buffers to their new places."""
+    """Replace the declarations, loads and stores of buffers by those of their new places."""
 
     def load(x: Any) -> Any:
         place = places.get(x.source)
@@ -139,7 +144,7 @@ def change_scope(statement: Any, old: str, new: str) -> Any:
 
 
 def map_kernels(statement: Any, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
-    """Apply `change` to the outermost loops that are bound to blocks or threads."""
+    """Replace each outermost loop bound to blocks or threads by what `change` returns for it."""
 
     def change_kernel(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         return change(s) if isinstance(s, tirx.For) and axis_tag(s) else None
@@ -158,7 +163,7 @@ def axis_tag(loop: tirx.For) -> str:
 
 
 def change_variable(loop: tirx.For, var: tirx.Var, **fields: Any) -> tirx.For:
-    """Return a loop with another variable, and further fields changed."""
+    """Return a loop with another variable, and other fields changed as given."""
     body = replace_vars(loop.body, {loop.loop_var: var.astype(loop.loop_var.ty.dtype)})
     axis = thread_axis(var, axis_tag(loop)) if axis_tag(loop) else None
     return change_loop(loop, loop_var=var, body=body, thread_binding=axis, **fields)

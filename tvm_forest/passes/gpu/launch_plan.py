@@ -1,6 +1,6 @@
 """Splits a function into its kernels and a plan that launches them.
 
-takes: a function with kernels, a target of TVM; gives: functions of the device, and Plan.
+takes: a function with kernels, a target of TVM; gives: functions for the device, and a Plan.
 
     part = alloc((n + 7) // 8 * 104)             Allocate("part", (n + 7) // 8 * 416)
     for bx in thread_binding(n, "blockIdx.x"):   Launch("predict_kernel", ..., grid=("n", 1, 1))
@@ -32,15 +32,15 @@ BINARY = {
     **{"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"},
     **{"Min": "min", "Max": "max", "LT": "<", "LE": "<=", "EQ": "==", "And": "and", "Or": "or"},
 }
-"""Operators that sizes of grids and buffers may use."""
+"""The plan's operators for TIR nodes, which sizes of grids and buffers may use."""
 
 
 class Host(NamedTuple):
     """The host part of a function.
 
     Attributes:
-        func: allocates memory and calls kernels by `CALL_KERNEL`.
-        parameters: the original names of its buffers, before TVM's passes.
+        func: function that allocates memory and launches kernels by `CALL_KERNEL`.
+        parameters: names that its parameters had before TVM's passes.
     """
 
     func: tirx.PrimFunc
@@ -57,8 +57,8 @@ def split_kernels(
         target: TVM's device target, with a host.
 
     Raises:
-        BuildError: a size is not computed from the numbers of rows and iterations, or a kernel
-            needs memory of unknown size.
+        BuildError: a size is not simple integer arithmetic, or a kernel needs memory of unknown
+            size.
     """
     hosts, kernels = separate(mod, target)
     plans = {}
@@ -119,12 +119,12 @@ def _passes() -> tvm.transform.Pass:
 
 
 def for_device(statement: tirx.Stmt) -> tirx.Stmt:
-    """Convert thread bindings to the form that TVM's splitting needs; make buffers inside local."""
+    """Convert kernels to the form that TVM's `SplitHostDevice` needs; make their buffers local."""
 
     def change(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         if not isinstance(s, tirx.For):
             return None
-        if s.thread_binding is None:  # unrolled, its kernels would share their variables
+        if s.thread_binding is None:  # not unrolled, or its kernels would share variables
             body = rewrite_nest(s.body, change)
             return change_loop(s, body=body, kind=tirx.ForKind.SERIAL, annotations={})
         return _prepare_kernel(s)
@@ -144,7 +144,7 @@ def _prepare_kernel(kernel: tirx.For) -> tirx.Stmt:
 
 
 def _rename(loop: tirx.For) -> tirx.Stmt:
-    """Rename a loop variable so that it is no C++ keyword: a schedule may use "class" or "for"."""
+    """Rename a loop variable, which may be a C++ keyword; turn thread bindings into attributes."""
     var = tirx.Var(f"{loop.loop_var.name}_", loop.loop_var.ty)
     loop, tag = kernel_code.change_variable(loop, var), kernel_code.axis_tag(loop)
     axis = kernel_code.thread_axis(var, tag)
@@ -155,7 +155,7 @@ def _rename(loop: tirx.For) -> tirx.Stmt:
 
 
 BufferNames = dict[Any, str]
-"""Names of buffers in the launch plan."""
+"""Names in the launch plan, by buffer."""
 
 
 def _plan_steps(statement: tirx.Stmt, names: BufferNames) -> list[HostStep]:
@@ -216,7 +216,11 @@ def _argument(x: Any, names: BufferNames) -> tuple[str, SizeExpr]:
 
 
 def _size_expr(expr: Any) -> SizeExpr:
-    """Convert a TVM expression to one of the plan."""
+    """Convert a TIR expression to an expression of the plan.
+
+    Raises:
+        BuildError: a plan has no such operator.
+    """
     if isinstance(expr, tirx.IntImm):
         return int(expr)
     if isinstance(expr, kernel_code.TensorLoad) and len(expr.indices) == 1:

@@ -1,6 +1,6 @@
-"""Fuses the epilogue of sums into the kernel that makes the sums.
+"""Moves the epilogue (base scores, link, rounding) into the kernel that computes the sums.
 
-takes: a lowered function for a GPU; gives: the same with one loop over rows less.
+takes: a lowered function for a GPU; gives: the function without the epilogue's own loop over rows.
 
     for b0 in range(n / 64):   # grid.x       for b0 in range(n / 64):   # grid.x
         S(b0)                                     S(b0)
@@ -8,8 +8,8 @@ takes: a lowered function for a GPU; gives: the same with one loop over rows les
         value[r] = link(margin[r])                    if b0 * 64 + r < n:
                                                           value[b0 * 64 + r] = link(...)
 
-Only if a block sums whole rows, which are contiguous: no trees or classes are on other blocks, and
-no rows of other blocks are in between.
+This is possible only if a block sums whole, contiguous rows: no trees or classes of these rows are
+on other blocks, and no rows of other blocks are in between.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LinkInBlocks(NestPass):
 def _with_epilogue(
     nest: tirx.Stmt, epilogue: tirx.For, facts: NestFacts, rows: Any, around: tuple[tirx.For, ...]
 ) -> tirx.Stmt | None:
-    """Append the epilogue to the body of the innermost loop over blocks; None if impossible."""
+    """Return the nest with the epilogue at the end of each block; None if that is impossible."""
     if facts.of(nest).kind != "batch" or facts.level(nest) != "grid":
         return None
     around = (*around, nest)
@@ -70,7 +70,7 @@ def _with_epilogue(
 
 
 def _count_own_rows(facts: NestFacts, around: tuple[tirx.For, ...]) -> int | None:
-    """Return how many rows a block has; None if it varies, or they are not contiguous."""
+    """Return the number of rows of a block; None if it varies, or they are not contiguous."""
     nest, inside = facts.nest, facts.nest[name_of(around[-1])].children
     own = Loop("", "batch", 0, 1, 1, tuple(replace(child, case=None) for child in inside))
     rows = list_values_inside(own, nest.guards, "batch")

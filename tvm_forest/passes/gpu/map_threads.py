@@ -10,10 +10,11 @@ takes: a lowered function whose loops are mapped to a GPU; gives: a function wit
                                                       if bx * 64 + tx < n:
                                                           S(bx, tx)
 
-The outermost mapped loop becomes a kernel, see `write_kernel`; if it contains several nests of
-blocks in sequence, each of them does, since blocks cannot wait for each other. A statement next to
-the kernels becomes a kernel as well, with a thread per iteration, since only kernels can access
-device memory. Statements that share registers form one kernel, as registers do not outlive it.
+The outermost mapped loop becomes a kernel, see `write_kernel`. If it contains several nests of
+blocks in sequence, each of these becomes a kernel, since blocks cannot wait for each other. A
+statement next to the kernels becomes a kernel as well, with a thread per iteration, since only
+kernels can access device memory. Statements that share registers form one kernel, since registers
+do not outlive it.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ from .thread_axes import flat_kernel
 from .write_kernel import KernelWriter
 
 SPILLED = "tvm_forest.spilled"
-"""Function attribute: some buffers are in device memory, because separate kernels share them,
-though another function of the schedule has them in shared memory."""
+"""Attribute of a function that has buffers in device memory although the schedule puts them in
+shared memory, because several kernels use them."""
 
 
 @function_pass
 @dataclass(frozen=True)
 class MapThreads(NestPass):
-    """Makes kernels of the mapped loops, each a nest of thread bindings.
+    """Turns mapped loops into kernels, each a nest of thread bindings.
 
     Attributes:
         facts: see `NestPass`.
-        shared_bytes: shared memory that a block may use.
+        shared_bytes: bytes of shared memory that a block may use.
     """
 
     shared_bytes: int
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite a nest, and the statements next to it.
+        """Turn the nest, and the statements next to it, into kernels.
 
         Raises:
             ScheduleError: a block has too many threads or too much shared memory, or threads would
@@ -63,7 +64,7 @@ class MapThreads(NestPass):
         return func.with_attr(SPILLED, 1) if spilled else func
 
     def _make(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
-        """Find the kernels; `around` are the host loops that launch them repeatedly."""
+        """Return a statement with kernels in it; `around` are variables of host loops around it."""
         facts, parts = self.facts, _list_parts(s)
         if len(parts) > 1:
             buffers, work = _move_out(parts, [], [])
@@ -87,7 +88,7 @@ class MapThreads(NestPass):
         return self._write(s, around)
 
     def _write(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
-        """Return a statement as one kernel."""
+        """Return one kernel for a statement."""
         return KernelWriter.of(s, self.facts, around).write(s, self.shared_bytes)
 
 
@@ -109,10 +110,10 @@ def _move_out(
 
     Args:
         parts: the statements.
-        sizes, index: leading dimensions for the buffers, and the index in them.
+        sizes, index: leading dimensions for the buffers, and the statements' indices in them.
 
     Returns:
-        the declarations, and the other statements.
+        The declarations, and the other statements.
     """
     buffers = [part.buffer for part in parts if isinstance(part, tirx.AllocBuffer)]
     places: dict[Any, Place] = {x: (widen(x, sizes, "global"), index) for x in buffers}
@@ -121,7 +122,7 @@ def _move_out(
 
 
 def _holds_kernels(body: tirx.Stmt, facts: NestFacts) -> bool:
-    """Return whether the body needs several kernels, as blocks cannot wait for each other."""
+    """Return whether a body needs several kernels, since blocks cannot wait for each other."""
     for sequence in find_all(body, tirx.SeqStmt):
         work = [part for part in sequence.seq if not isinstance(part, tirx.AllocBuffer)]
         if len(work) > 1 and any(facts.has_level(part, "grid") for part in work):
@@ -130,11 +131,11 @@ def _holds_kernels(body: tirx.Stmt, facts: NestFacts) -> bool:
 
 
 def _split_loop(loop: tirx.For, facts: NestFacts, around: tuple[tirx.Var, ...]) -> list[tirx.Stmt]:
-    """Split a loop over blocks into one loop per statement, if these are loops over blocks too.
+    """Split a loop over blocks into one loop per statement, if it contains loops over blocks too.
 
     Blocks cannot wait for each other, but kernels can. Buffers inside get a part for each
-    iteration, sized for the first and longest run of the loop: TVM declares them before the loops
-    `around`.
+    iteration. They are sized for the first run of the loop, which is the longest, since they are
+    declared before the host loops `around`.
     """
     parts = _list_parts(loop.body)
     if len(parts) == 1 or not any(facts.has_level(part, "grid") for part in parts):

@@ -1,15 +1,16 @@
 """Narrows integers of GPU kernels to 32 bits where they fit.
 
-takes: a function with kernels and the ranges of its arrays; gives: the same with smaller integers.
+takes: a function with kernels, and the ranges of its arrays; gives: it with 32-bit integers.
 
     for tx in thread_binding(int64(64)):            for tx in thread_binding(int32(64)):
         node: int64 = nodes[first + node] + 1  -->      node: int32 = nodes[first + node] + 1
         x = rows[bx * 64 + tx, feature]                 x = rows[bx * 64 + int64(tx), feature]
 
 GPUs compute 64-bit integers in several steps. Threads, loops of a known length, and indices into
-buffers of a constant size below 2**27 get 32 bits, and so do cells that hold only such numbers; a
-walk that stays at its leaf may count on to nine times the size. Everything that depends on the
-number of rows keeps 64 bits, so a batch may have 2**31 values and more.
+buffers of a constant size below 2**27 get 32 bits, and so do cells (variables of a thread) that
+hold only such numbers. The margin up to 2**31 is needed because a walk that goes on after its leaf
+may compute indices up to nine times the size. All integers that depend on the number of rows keep
+64 bits, so a batch may have 2**31 values and more.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .array_facts import RANGES, STARTS
 from .kernel_code import TensorLoad, buffers_of, change_variable, map_kernels, max_value
 
 MAX_SHORT = 2**27
-"""Most elements of a buffer whose indices get 32 bits."""
+"""Buffers with fewer elements than this get 32-bit indices."""
 
 JOINING = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)
 SHIFTS = (tirx.LShift, tirx.RShift)
@@ -42,12 +43,12 @@ class NarrowIndices:
     """Narrows the integers of kernels to 32 bits where these are enough."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite all nests of loops that are bound to blockIdx and threadIdx."""
+        """Rewrite all kernels, and remove the attributes of `array_facts`."""
         ranges = func.attrs[RANGES]
         short = {str(name) for name, ends in ranges.items() if all(map(_is_short, ends))}
         model = {x for x in func.params if str(x.name) in short}
         body = map_kernels(func.body, lambda kernel: _narrow_kernel(kernel, model))
-        return func.with_body(body).without_attr(RANGES).without_attr(STARTS)  # nobody asks again
+        return func.with_body(body).without_attr(RANGES).without_attr(STARTS)  # used up
 
 
 def _is_short(number: int) -> bool:
@@ -98,21 +99,21 @@ class _Narrowing:
 
     Attributes:
         model: int64 arrays whose numbers fit in 32 bits.
-        cells: narrowed cells, by the original ones.
+        cells: the narrow cell for each original one.
     """
 
     model: set[Any]
     cells: dict[Any, Any]
 
     def short(self, x: Any) -> Any | None:
-        """Return an index in 32 bits, or None if it may not fit."""
+        """Return an integer expression in 32 bits, or None if it may not fit."""
         if isinstance(x, tirx.IntImm):
             return tirx.IntImm("int32", int(x)) if _is_short(x) else None
         if isinstance(x, tirx.Cast):
             inner, kind = x.value, str(x.value.ty.dtype)
             fits = kind in SHORT_DTYPES or (kind == "uint32" and max_value(inner) is not None)
             return inner.astype("int32") if fits else None
-        if str(x.ty.dtype) != "int64":  # several numbers, such as the fields of a node
+        if str(x.ty.dtype) != "int64":  # a vector, such as the fields of a node
             return None
         if isinstance(x, TensorLoad):
             if x.source in self.cells:
@@ -131,7 +132,7 @@ class _Narrowing:
         return None if any(x is None for x in short) else make(*short)
 
     def _mask(self, x: Any) -> Any | None:
-        """Narrow `x & mask`: the bits above the mask vanish, so x itself need not fit."""
+        """Narrow `x & mask`: the bits above the mask are cleared, so x itself need not fit."""
         mask = int(x.b) if isinstance(x.b, tirx.IntImm) else -1
         short = x.a.astype("int32") & tirx.IntImm("int32", mask)
         return short if 0 <= mask < 2**31 else None
@@ -168,7 +169,7 @@ class _Narrowing:
             return x
         short = self.short(x)
         if short is None and find_all(x, tirx.IntImm, lambda number: abs(int(number)) >= 2**31):
-            return x  # TVM carries such a number into 32 bits as well
+            return x  # TVM would truncate such a number to 32 bits
         return x.astype("int32") if short is None else short
 
     def _compare(self, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Emulates the threads of a team in lockstep on a CPU.
+"""Emulates a team, GPU threads that decide a tile together by ballots, on a CPU.
 
 takes: statements that a team's threads run together; gives: loops over these threads.
 
@@ -8,9 +8,9 @@ takes: statements that a team's threads run together; gives: loops over these th
         node = child(node, out)                   each tx: out[tx] = bit[0] | bit[1] << 1 | ...
                                                   each tx: node[tx] = child(node[tx], out[tx])
 
-Every statement runs in all threads before the next one. Cells get an element per thread. The first
-thread decides loops and conditions around a ballot, since all threads of a team must reach a ballot
-together.
+Every statement runs in all threads before the next one. Cells (variables of a thread) get an
+element per thread. Loops and conditions around a ballot are decided by the first thread, since all
+threads of a team must reach a ballot together.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class TeamWriter:
     """Builds the statements of a team.
 
     Attributes:
-        team: the loop over its threads.
-        repeat: wraps a statement in this loop.
-        places: cells, with an index for the thread.
+        team: the loop over the threads of the team.
+        repeat: function that wraps a statement in this loop.
+        places: for each cell, its buffer with an element per thread, and the thread's index.
     """
 
     team: tirx.For
@@ -70,7 +70,7 @@ class TeamWriter:
         return replace_vars(kernel_code.move_buffers(x, self.places), first)
 
     def _meet(self, s: tirx.Stmt) -> tirx.Stmt:
-        """Emulate a ballot: all threads store their outcome in a table, then read all of it."""
+        """Emulate a ballot: all threads store their outcomes in a table, then read all of them."""
         (call,) = kernel_code.find_extern(s, BALLOT)
         size = int(call.args[2])
         bits = tirx.decl_buffer((i64(size),), "int32", "bits", scope="global")

@@ -1,4 +1,4 @@
-"""Runs the kernels of a function on a CPU, one thread after the other.
+"""Turns kernels into loops that run on a CPU, one GPU thread after the other.
 
 takes: a function with loops bound to blockIdx and threadIdx; gives: a function of plain loops.
 
@@ -8,15 +8,15 @@ takes: a function with loops bound to blockIdx and threadIdx; gives: a function 
             tvm_storage_sync("shared")           -->       for tx in range(64):
             T                                                  T
 
-The statements between two barriers become one loop over the threads. A buffer declared between
-barriers is either shared memory, one per block, or local to a thread; then it gets a dimension for
-the threads, so that its values survive the barrier. A shuffle is placed between two barriers of its
-own: all threads store their value in a table, then all read it. Threads of a team run in lockstep,
-see `run_teams`.
+The statements between two barriers become one loop over the threads. A buffer that is declared
+between barriers is either shared memory, one per block, or local to a thread. A local buffer gets a
+dimension for the threads, so that its values survive a barrier. A shuffle is handled like two
+barriers: all threads store their value in a table, then all read it. Threads of a team run in
+lockstep, see `run_teams`.
 
 All threads of a block must reach every barrier, so barriers inside conditions or loops that depend
-on the thread are refused. Threads and blocks can be run backwards, which exposes missing barriers
-by different results.
+on the thread are refused. Threads and blocks can be run in reverse order: if a barrier is missing,
+results differ.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
     """Replace thread bindings by serial loops.
 
     Args:
-        func: its kernels are nests of loops bound to blockIdx and threadIdx, blocks outermost.
-        backwards: run the last block, and the last thread of each, first.
+        func: function whose kernels are nests of loops bound to blockIdx and threadIdx, with blocks
+            outermost.
+        backwards: run blocks, and the threads of each block, in reverse order.
 
     Raises:
         BuildError: a barrier or shuffle is inside a condition or loop that depends on the thread.
@@ -70,8 +71,8 @@ class _BlockWriter:
     Attributes:
         threads: the loops over threads, slowest first.
         backwards: whether the last thread runs first.
-        memory: buffers of the block.
-        places: new places of the nest's buffers; those of a thread get an index for it.
+        memory: buffers of the block that must be declared outside the loops over threads.
+        places: new places of the nest's buffers; local ones have an index for the thread.
     """
 
     threads: list[tirx.For]
@@ -92,7 +93,7 @@ class _BlockWriter:
         return number
 
     def write(self, statement: tirx.Stmt) -> list[tirx.Stmt]:
-        """Split a statement at barriers; returns loops over all threads, in order."""
+        """Split a statement at its barriers; return loops over all threads, in order."""
         parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
         if not any(map(kernel_code.has_meeting, parts)):
             return [self._each(parts)]
@@ -119,16 +120,17 @@ class _BlockWriter:
         return done
 
     def _keep_buffer(self, buffer: Any) -> None:
-        """Declare a buffer that must survive a barrier."""
+        """Declare a buffer whose values must survive a barrier."""
         sizes, place = ([], []) if _is_shared(buffer) else ([i64(self._count)], [self._number])
         wide = kernel_code.widen(buffer, sizes, "global")
         self.memory.append(wide)
         self.places[buffer] = (wide, place)
 
     def _split_shuffles(self, part: tirx.Stmt) -> list[tirx.Stmt]:
-        """Split at a statement's first shuffle: store every thread's value, then the rest.
+        """Split a statement at its first shuffle: store every thread's value, then do the rest.
 
-        Lanes count within their part of the warp; past its end, a lane reads its own value.
+        A lane is a thread's index in its group of the shuffle's width. A lane that would read past
+        the end of the group reads its own value.
         """
         call: Any = _first_shuffle(part)
         if call is None:
@@ -159,7 +161,7 @@ class _BlockWriter:
         raise BuildError(f"build: a barrier stands inside {type(part).__name__}, found by 'simt'")
 
     def _check(self, expr: Any, what: str) -> None:
-        """Refuse conditions and bounds that may differ between the threads of a barrier inside."""
+        """Refuse a condition or bound around a barrier that may differ between threads."""
         own = [loop.loop_var for loop in self.threads]
         own += [wide for buffer, (wide, _) in self.places.items() if not _is_shared(buffer)]
         variables = find_all(expr, tirx.Var, lambda var: any(x.same_as(var) for x in own))
@@ -170,7 +172,7 @@ class _BlockWriter:
             )
 
     def _each(self, parts: list[tirx.Stmt]) -> tirx.Stmt:
-        """Run statements in a loop over all threads, or over all teams."""
+        """Wrap statements in a loop over all threads, or over all teams if they have ballots."""
         code, around = join_statements(parts), self.threads
         if kernel_code.find_extern(code, BALLOT):
             around, team = self.threads[:-1], self.threads[-1]
@@ -179,9 +181,10 @@ class _BlockWriter:
 
 
 def repeat(code: tirx.Stmt, loops: list[tirx.For], backwards: bool) -> tirx.Stmt:
-    """Wrap code in serial loops, which run backwards on request.
+    """Wrap code in serial loops, which run in reverse order with `backwards`.
 
-    A reversed index is stored in a cell, as TVM 0.27 miscompiles (7 - x) % 4 to a remainder by -4.
+    The reversed index is stored in a variable, as TVM 0.27 miscompiles (7 - x) % 4 to a remainder
+    by -4.
     """
     for loop in reversed(loops):
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)

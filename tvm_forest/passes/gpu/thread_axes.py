@@ -1,4 +1,4 @@
-"""The dimensions of a grid and its blocks, and the distribution of iterations over them.
+"""Declares the dimensions of a grid and its blocks, and distributes iterations over threads.
 
 takes: nests of independent iterations; gives: nests of thread bindings.
 """
@@ -21,10 +21,10 @@ AXES = {
     for level, tag in (("grid", "block"), ("block", "thread"))
     for axis in "zyx"
 }
-"""TVM's names of the thread axes, slowest first."""
+"""TVM's names of thread axes, by the schedule's names of dimensions, slowest first."""
 
 Dimension = tuple[tirx.Var, Any]
-"""The variable of a dimension of grid or block, and its extent."""
+"""The variable and the extent of a dimension of a grid or block."""
 
 
 def bind(body: tirx.Stmt, dimensions: dict[str, Dimension]) -> tirx.Stmt:
@@ -37,7 +37,7 @@ def bind(body: tirx.Stmt, dimensions: dict[str, Dimension]) -> tirx.Stmt:
 
 
 def dimension_var(dimension: str) -> tirx.Var:
-    """Declare the variable of a dimension, such as threadx."""
+    """Declare the variable of a dimension, such as `threadx` for "block.x"."""
     return tirx.Var(AXES[dimension].replace("Idx.", ""), "int64")
 
 
@@ -56,21 +56,21 @@ def split_number(chain: list[tirx.For], number: Any) -> dict[Any, Any]:
 
 
 WIDE = 2
-"""Iterations per thread of an innermost loop from which threads share only that loop."""
+"""If the innermost loop has this many iterations per thread, threads share only that loop."""
 
 AHEAD = 8
-"""Loads of a copy that a thread has in flight at once."""
+"""Number of loads of a copy that a thread has in flight at once."""
 
 
 def share_out(chain: list[tirx.For], body: tirx.Stmt, worker: Any, count: int) -> tirx.Stmt:
-    """Distribute the iterations of a nest over threads, in turn.
+    """Return code in which threads share the iterations of a nest: thread k takes k, k + count, ...
 
     If the innermost loop has enough iterations, threads share only that loop, since computing
-    indices from a flat number takes divisions. The turns of a copy are partly unrolled, so that
-    their loads overlap.
+    indices from a flat number takes divisions. The loop of a copy is partly unrolled, so that its
+    loads overlap.
 
     Args:
-        chain: the loops.
+        chain: the loops of the nest, outermost first.
         body: body of the innermost loop.
         worker: index of the thread.
         count: number of threads.
@@ -84,7 +84,7 @@ def share_out(chain: list[tirx.For], body: tirx.Stmt, worker: Any, count: int) -
 
     number, is_copy = tirx.Var("number", "int64"), isinstance(body, tirx.BufferStore)
     body = replace_vars(body, split_number(shared, number))
-    if is_copy:  # (number // 90) * 90 + number % 90 is seen now or never
+    if is_copy:  # only here can (number // 90) * 90 + number % 90 be simplified
         indices = list(map(simplify, body.indices))
         body = tirx.BufferStore(body.buffer, simplify(body.value), indices)
 
@@ -115,16 +115,16 @@ def _count_iterations(loops: list[tirx.For]) -> Any:
 
 
 FLAT_THREADS = 256
-"""Threads per block of a kernel if no loop of the schedule sets them."""
+"""Number of threads in a block of a kernel if no loop of the schedule determines it."""
 
 
 def flat_kernel(nest: tirx.Stmt, facts: NestFacts) -> tirx.Stmt:
     """Turn a nest of independent iterations into a kernel with a thread for each.
 
     Args:
-        nest: loops over rows and outputs around the work of a thread. A loop whose length depends
-            on another one gets the greatest length, and a condition. Any other loop is run serially
-            by one thread.
+        nest: loops over rows and outputs, whose iterations are distributed over threads. A loop
+            whose length depends on another one gets the greatest length, and a condition. Loops of
+            other kinds, and all inside them, stay serial.
         facts: facts about the loops.
     """
     chain, conditions, body = list[tirx.For](), list[Any](), nest

@@ -11,9 +11,9 @@ takes: IRModule without blocks, walks in stores, loops mapped to a GPU; gives: I
                                                   if b < n - ...:
                                                       margin[r + b, c] = sums[b]
 
-The order of additions is kept. Loops over rows have their full length inside, so that their indices
-are constants: rows past the last one read the last row, and are not written. Classes past the last
-one are not walked. Atomic additions are done once.
+The order of additions is kept. Loops over rows have their full length inside, so that the indices
+of registers are constants: rows past the last one read the last row, and their sums are not
+written. Classes past the last one are not walked. Atomic additions are done once, at the end.
 
 With `vector_reduce` on the dimension "block.x", neighbouring threads add their sums by shuffles,
 the upper half of a group to the lower half, until one thread has the sum:
@@ -40,10 +40,10 @@ from ..nest_facts import NestFacts, name_of
 from . import kernel_code
 
 MAX_THREAD_SUMS = 32
-"""Most sums of one thread; more would not stay in registers."""
+"""Largest number of sums of one thread; more would not stay in registers."""
 
 WARP_THREADS = 32
-"""Threads that can shuffle: a warp, or half of one on some AMD GPUs."""
+"""Number of threads that can shuffle with each other: a warp, or half of one on some AMD GPUs."""
 
 
 @function_pass
@@ -55,7 +55,7 @@ class ThreadSums(NestPass):
         return func.with_body(ir.rewrite_nest(func.body, self._keep)) if self.facts.on_gpu else func
 
     def _keep(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
-        """Return a statement with its sums in registers; None if they cannot be kept there."""
+        """Return a statement with its sums in registers; None if they cannot be."""
         lanes, facts = _find_shuffle(self.facts, around), self.facts
         trees = facts.of(s).kind == "tree" and not facts.level(s) and any(map(facts.level, around))
         if not trees and not (lanes and isinstance(s, tirx.BufferStore)):
@@ -65,24 +65,25 @@ class ThreadSums(NestPass):
 
 
 def _find_shuffle(facts: NestFacts, loops: Iterable[tirx.For]) -> tuple[tirx.For, int] | None:
-    """Return the loop whose sums are added by shuffles, and the shuffle width."""
+    """Return the loop whose sums are added by shuffles, and the shuffle width; None if none is."""
     shuffled = ((loop, facts.shuffle_width(loop)) for loop in loops)
     return next((pair for pair in shuffled if pair[1]), None)
 
 
 @dataclass
 class _RegisterSums:
-    """A statement that adds to one element for each of a few rows and classes.
+    """The sums of a statement that adds to an element for each of a few rows and classes.
 
     Attributes:
         facts: facts about the loops.
         statement: a loop over trees, or the store itself.
-        store: the only accumulation inside.
-        index: inner loops that the element depends on, or that threads share, outermost first.
-        serial: full lengths of those loops that one thread runs, by their variables.
-        conditions: conditions under which an iteration of `index` is part of the batch.
-        lanes: see `_find_shuffle`.
-        sums: the registers.
+        store: the only store of a reduction inside.
+        index: inner loops that the element depends on, or that are mapped to threads, outermost
+            first.
+        serial: full lengths of those of them that one thread runs, by their variables.
+        conditions: conditions under which an iteration of `index` belongs to the batch.
+        lanes: result of `_find_shuffle`.
+        sums: buffer of the registers.
     """
 
     facts: NestFacts
@@ -109,7 +110,7 @@ class _RegisterSums:
         if len(stores) != 1 or facts.has_level(statement, "grid") or simdized:
             return None
         if _count_uses(statement, stores[0].buffer) > _count_uses(stores[0], stores[0].buffer):
-            return None  # it is set to zero, or added up, inside
+            return None  # the statement initialises the sums, or reads them elsewhere
         path = [loop for loop in loops if ir.find_stores(loop, stores[0].buffer)]
         place, lanes = stores[0].indices, lanes or _find_shuffle(facts, path)
         index = [x for x in path if facts.level(x) or ir.mentions(place, {x.loop_var})]
@@ -126,11 +127,11 @@ class _RegisterSums:
 
     @property
     def _place(self) -> list[Any]:
-        """Return the register index of an iteration."""
+        """Return the indices of the register for the current iteration."""
         return list(self.serial) or [ir.i64(0)]
 
     def write(self) -> tirx.Stmt:
-        """Return the loads before the statement, the statement, and the stores after it."""
+        """Return the statement, between the loads and the stores of the sums."""
         store, load = self.store, tirx.BufferLoad(self.sums, self._place)
         before = tirx.BufferLoad(store.buffer, list(store.indices))
         how = store.value.args[-1].value
@@ -148,9 +149,9 @@ class _RegisterSums:
         return ir.join_statements([*code, self._repeat(last)])
 
     def _repeat(self, body: tirx.Stmt, free: bool = False) -> tirx.Stmt:
-        """Repeat a statement for every sum; unless `free`, only for rows of the batch.
+        """Return a statement repeated for every sum; unless `free`, only for rows of the batch.
 
-        Registers are indexed by constants, so the loops are unrolled.
+        The loops are unrolled, since registers can only be indexed by constants.
         """
         loops = [loop for loop in self.index if not (free and self.facts.level(loop))]
         fresh = {loop.loop_var: tirx.Var(loop.loop_var.name, "int64") for loop in loops}
@@ -164,7 +165,7 @@ class _RegisterSums:
         return body
 
     def _inside(self) -> tirx.Stmt:
-        """Return the statement with registers in place of the buffer, and full-length loops."""
+        """Return the statement with registers in place of the buffer, and loops of full length."""
         old, place = self.store, self._place
         load = tirx.BufferLoad(self.sums, place)
 
@@ -187,7 +188,7 @@ class _RegisterSums:
         return tvm_ffi.structural_map(self.statement, kinds)
 
     def _shuffle(self, distance: int, width: int) -> tirx.Stmt:
-        """Add the sum of the lane `distance` further on, by a shuffle."""
+        """Return the addition of the sum of the thread `distance` further, by a shuffle."""
         load, mask = tirx.BufferLoad(self.sums, self._place), tirx.IntImm("uint32", 2**32 - 1)
         numbers = (tirx.const(x, "int32") for x in (distance, width, WARP_THREADS))
         theirs = tirx.call_intrin(self.sums.dtype, kernel_code.SHUFFLE, mask, load, *numbers)
@@ -203,7 +204,14 @@ def _conditions_of(statement: tirx.Stmt, store: tirx.BufferStore) -> list[Any]:
 
 
 def _read_registers(value: Any, old: tirx.BufferStore, sums: Any, clipped: dict[Any, int]) -> Any:
-    """Redirect a value's loads to registers, and clip row indices to the last row."""
+    """Return a value that reads registers instead of the old buffer, with clipped row indices.
+
+    Args:
+        value: the value.
+        old: store to the old buffer.
+        sums: load of the register.
+        clipped: loop variables; indices that use them are clipped to the last row.
+    """
 
     def load(x: Any) -> Any:
         if x.source.same_as(old.buffer):

@@ -5,17 +5,18 @@ takes: a nest whose loops are mapped to a GPU; gives: a nest of thread bindings.
 Each dimension of grid and block is as large as its largest loop. A loop marked `spread` has
 independent iterations, which the threads of a block share. Work that no loop distributes over a
 dimension is done by its first thread. A barrier separates two statements of a block if one writes
-what the other accesses, unless each thread runs both by itself.
+memory that the other accesses, unless each thread runs both by itself.
 
 Barriers and shuffles are never inside a condition on threads: such conditions move inwards, to the
-statements without barriers. A loop with thread-dependent bounds gets the largest, and conditions.
+statements without barriers. A loop with thread-dependent bounds gets the largest bounds, and a
+condition inside.
 
 If a team of threads decides tiles together ("block.x", see `cooperate`), all its threads compute
-the next tile, in cells of their own, and the first thread uses the leaf.
+the next tile, in variables of their own, and the first thread uses the leaf.
 
-A buffer that one thread fills is private ("local": registers). Others must be visible to all
-threads that share them: in shared memory, or in device memory with a part for every block. If
-threads fill such a buffer separately, each has a part of its own.
+A buffer that one thread fills and reads is private ("local": registers). Others must be visible to
+all threads that share them: in shared memory, or in device memory with a part for every block. If
+threads fill such a buffer separately, each has its own part.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ ROW_BUFFERS = ("near", "codes")
 
 @dataclass
 class KernelWriter:
-    """The state of a kernel while its statements are rewritten.
+    """Writes one kernel, and collects its memory meanwhile.
 
     Attributes:
         facts: facts about the loops.
         blocks, threads: variable and extent of each dimension in use, slowest first.
         most: extents of the grid in the largest launch.
-        shared: buffers of a block.
-        outer: buffers of all blocks.
+        shared: buffers in shared memory.
+        outer: buffers in device memory, with a part for every block.
         registers: buffers of a thread that survive a barrier.
         places: current places of the nest's buffers.
     """
@@ -71,11 +72,11 @@ class KernelWriter:
 
     @classmethod
     def of(cls, root: tirx.For, facts: NestFacts, outer: tuple[tirx.Var, ...]) -> KernelWriter:
-        """Determine the size of the grid and the blocks of a nest.
+        """Create a writer: determine the sizes of the grid and the blocks of a nest.
 
         Args:
             root: the nest.
-            facts: of its loops.
+            facts: facts about its loops.
             outer: variables of the host loops, which launch the kernel repeatedly.
 
         Raises:
@@ -103,14 +104,14 @@ class KernelWriter:
         return cls(facts, blocks, threads, sizes)
 
     def write(self, root: tirx.For, shared_bytes: int) -> tirx.Stmt:
-        """Return the kernel, after declarations of memory that its blocks share.
+        """Return the kernel, after the declarations of its device memory.
 
         Args:
             root: the nest.
-            shared_bytes: shared memory that a block may use.
+            shared_bytes: bytes of shared memory that a block may use.
 
         Raises:
-            ScheduleError: too much shared memory.
+            ScheduleError: a block needs too much shared memory.
         """
         body = self._visit(kernel_code.put_lane(root, self._lane), (), ())
         mine = kernel_code.buffers_of(body, "global")
@@ -156,17 +157,17 @@ class KernelWriter:
         return ir.change_loop(s, extent=extent, body=body, annotations={})
 
     def _do_alone(self, s: tirx.Stmt, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Let one thread, or one team, of those with the same work run a statement."""
+        """Restrict a statement to one thread, or one team, among those with the same work."""
         is_local = all(store.buffer.scope() == "local" for store in find_stores(s))
         if is_local and not kernel_code.loads_of(s):
-            return s  # a thread may always set what is its own
+            return s  # threads may always set their own registers
         if kernel_code.find_extern(s, BALLOT):
             s, bound = _store_by_first(s, self._lane), (*bound, TEAM_DIMENSION)
         idle = [var for d, (var, _) in self.threads.items() if d not in bound]
         return guard(s, [*when, *(tirx.EQ(var, i64(0)) for var in idle)])
 
     def _map(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Bind a loop: each thread or block runs one iteration."""
+        """Rewrite a mapped loop: each thread or block runs one iteration."""
         dimension = str(self.facts.of(s).gpu)
         of_block = dimension in self.threads
         var, extent = (self.threads if of_block else self.blocks)[dimension]
@@ -195,7 +196,7 @@ class KernelWriter:
         return join_statements(written)
 
     def _flatten(self, parts: list[tirx.Stmt]) -> list[tirx.Stmt]:
-        """Flatten sequences inside which several threads synchronise."""
+        """Flatten nested sequences, unless one thread runs them by itself."""
         flat = list[tirx.Stmt]()
         for s in parts:
             apart = isinstance(s, tirx.SeqStmt) and not self._is_alone(s)
@@ -203,7 +204,7 @@ class KernelWriter:
         return flat
 
     def _are_of_thread(self, buffer: Any, users: list[tirx.Stmt]) -> bool:
-        """Return whether all users of a buffer are parts of one thread's walk, after a copy."""
+        """Return whether a buffer, and all statements that use it, belong to one thread."""
         return buffer.scope() == "global" and all(map(self._is_alone, users))
 
     def _is_alone(self, s: tirx.Stmt) -> bool:
@@ -212,7 +213,7 @@ class KernelWriter:
         return not (shares or find_calls(s, kernel_code.SHUFFLE))
 
     def _share(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Let all threads that do the same work share the iterations of a nest."""
+        """Let all threads with the same work share the iterations of a `spread` nest."""
         fixed = self._dimensions_of(s, bound)
         workers = [self.threads[d] for d in self.threads if d not in fixed]
         count, worker = prod(size for _, size in workers), i64(0)
@@ -227,7 +228,7 @@ class KernelWriter:
         return guard(share_out(chain, body, worker, count), conditions)
 
     def _check_lanes(self, store: tirx.BufferStore) -> tirx.Stmt:
-        """Refuse a shuffle whose threads do not fill groups of its width."""
+        """Refuse a shuffle whose width does not divide the number of threads."""
         width = int(find_calls(store, kernel_code.SHUFFLE)[0].args[3])
         threads = self.threads["block.x"][1]
         if threads % width:
@@ -239,7 +240,7 @@ class KernelWriter:
     # -- memory -----------------------------------------------------------------------------------
 
     def _place(self, buffer: Any, parts: list[tirx.Stmt], bound: tuple[str, ...]) -> None:
-        """Move a buffer out of the nest; threads that fill it separately get parts of it."""
+        """Move a buffer out of the nest; threads that fill it separately get their own parts."""
         if buffer.scope() == "local":
             self.registers.append(buffer)
             return
@@ -262,7 +263,7 @@ class KernelWriter:
         return [d for d in bound if mentions(s, {self.threads[d][0]})]
 
     def _uniform(self, extent: Any) -> Any:
-        """Return a bound for all threads: that of the first thread, which is the largest."""
+        """Return a loop's bound for all threads: that of the first thread, which is the largest."""
         firsts = {var: i64(0) for var, _ in self.threads.values()}
         return simplify(replace_vars(extent, firsts)) if mentions(extent, firsts) else extent
 
@@ -272,8 +273,8 @@ class _Accesses:
     """The buffers, visible to several threads, that a statement reads and writes.
 
     Attributes:
-        alone: whether each thread runs the code by itself.
-        apart: whether no other code writes the elements that it writes, see `Builder.nest`.
+        alone: whether each thread runs the statement by itself.
+        apart: whether it writes elements that no other such statement writes, see `Builder.nest`.
     """
 
     reads: set[Any]
@@ -283,7 +284,7 @@ class _Accesses:
 
     @classmethod
     def of(cls, statement: tirx.Stmt, alone: bool) -> _Accesses:
-        """Collect the accesses; taking an element's address counts as both reading and writing."""
+        """Collect the accesses of a statement; taking an address counts as a read and a write."""
         pointed = {call.args[0].source for call in find_calls(statement, ADDRESS_OF)}
         reads = {load.source for load in kernel_code.loads_of(statement)}
         writes = pointed | {store.buffer for store in find_stores(statement)}
@@ -292,7 +293,7 @@ class _Accesses:
         return cls(reads, writes, alone, apart)
 
     def meets(self, other: _Accesses) -> bool:
-        """Return whether one statement writes what another thread accesses in the other."""
+        """Return whether one statement writes memory that other threads access in the other."""
         if self.alone and other.alone:
             return False
         reads = self.writes & other.reads or self.reads & other.writes
@@ -300,7 +301,7 @@ class _Accesses:
 
 
 def _store_by_first(s: tirx.Stmt, lane: Any) -> tirx.Stmt:
-    """Let the first thread of a team store the walk's result; cells stay private."""
+    """Let the first thread of a team store the result of a walk; each has its own variables."""
     cells = set(kernel_code.buffers_of(s, "global"))
 
     def store(x: Any) -> tirx.Stmt:

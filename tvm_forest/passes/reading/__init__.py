@@ -1,1 +1,1 @@
-"""Reads functions that carry their schedule: blocks, nest, and users' own schedules."""
+"""Reads the nest of loops from scheduled functions, including those that users have scheduled."""

@@ -1,7 +1,7 @@
 """Adopts canonical functions that a user scheduled with `s_tir.Schedule`.
 
-takes: a function scheduled by TVM's primitives and our annotations; gives: the form in which
-`replay` would have left it, and its Schedule.
+takes: a function scheduled by TVM's primitives, and annotations of this package; gives: the form in
+which `replay` would have left it, and its Schedule.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .computation import (
 from .read_nest import find_schedules, make_loop_error
 
 BLOCKS = {WALK_BLOCK, INIT, UPDATE, FINISH_BLOCK}
-"""The blocks of a canonical function, and those that `decompose_reduction` makes of them."""
+"""Names of the blocks of a canonical function, and of those that `decompose_reduction` makes."""
 LEVELS = {"blockIdx": "grid", "threadIdx": "block"}
 
 
@@ -45,8 +45,8 @@ def adopt_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     like the walks.
 
     Raises:
-        ScheduleError: the function was edited, it has a block that passes cannot handle, or a loop
-            elsewhere is bound.
+        ScheduleError: the function was edited, has a block that passes cannot handle, or a loop
+            with an annotation or binding that is not supported.
     """
     if SEAL not in (func.attrs or {}):
         raise ScheduleError(
@@ -81,7 +81,7 @@ def adopt_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _join(func: tirx.PrimFunc, walk: WalkBlock) -> Any:
-    """Return the walk's block together with its init, which `decompose_reduction` splits off."""
+    """Return the walk's block with its init, which `decompose_reduction` may have split off."""
     block = walk.block
     init = next((x.block for x in list_blocks(func) if x.block.name_hint == INIT), None)
     if init is None:
@@ -94,7 +94,7 @@ def _join(func: tirx.PrimFunc, walk: WalkBlock) -> Any:
 
 
 def _finish(found: WalkBlock) -> tirx.Stmt:
-    """Return the epilogue block in a loop over all rows."""
+    """Return the block of the epilogue in a new loop over all rows."""
     noted = next((loop for loop in found.around if loop.annotations and not name_of(loop)), None)
     if noted is not None:
         what = f"has the annotation '{next(iter(noted.annotations))}'"
@@ -106,7 +106,7 @@ def _finish(found: WalkBlock) -> tirx.Stmt:
 
 
 def _adopt(loop: tirx.For, name: str) -> tirx.For:
-    """Return a loop around the walk with a name, and its TVM settings as annotations."""
+    """Return a loop around the walk with a name, and with its binding or kind as an annotation."""
     foreign = next((str(x) for x in loop.annotations if not str(x).startswith(PREFIX)), None)
     if foreign is not None:
         raise make_loop_error(name, f"has the annotation '{foreign}'", "leave it out")
@@ -125,7 +125,7 @@ def read_schedule(func: tirx.PrimFunc) -> Schedule:
     """Return the schedule of a function whose loops were adopted.
 
     Raises:
-        ScheduleError: the function belongs to no model, or its loops form no valid schedule.
+        ScheduleError: the layout's class is unknown, or the loops do not form a valid schedule.
     """
     chain, sch = find_schedules(func, read_model_facts(func))
     problem = chain.problem()

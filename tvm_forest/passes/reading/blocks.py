@@ -16,7 +16,7 @@ from ...tir_gen import ops
 
 @dataclass(frozen=True)
 class WalkBlock:
-    """A block, such as the walk's, with its loops.
+    """An S-TIR block, such as that of the walk, with the loops around it.
 
     Attributes:
         realize: the block, with the values of its axes.
@@ -33,13 +33,13 @@ class WalkBlock:
 
 
 def find_walk_block(func: tirx.PrimFunc) -> WalkBlock | None:
-    """Return the block of a function that holds its only walk, or None."""
+    """Return the only block of a function that contains a walk; None if there are none or more."""
     found = [x for x in list_blocks(func) if ops.find_walk(x.block.body) is not None]
     return found[0] if len(found) == 1 else None
 
 
 def list_blocks(func: tirx.PrimFunc) -> list[WalkBlock]:
-    """Return the blocks of a function that store something, with the loops around each."""
+    """Return the innermost blocks of a function, with the loops around each."""
     return list(_list_blocks(func.body, ()))
 
 

@@ -1,7 +1,7 @@
-"""Reduces a function to what it computes, independent of its loops.
+"""Reduces a function to its computation, independent of its loops.
 
 takes: a function with S-TIR blocks, scheduled or not; gives: its blocks alone, in canonical order,
-and a seal, which distinguishes an edited function from a scheduled one.
+and a seal, a hash which tells whether a function was edited, not only scheduled.
 
     for b0, tree, b1 in ...:                 with T.sblock("init"):    # r
         with T.sblock("walk"):         -->       margin[r] = base[0]
@@ -10,8 +10,9 @@ and a seal, which distinguishes an edited function from a scheduled one.
             margin[r] = ...
 
 TVM's primitives change loops, and the place where initial values are written, but not these blocks.
-Loops are read and checked one by one (`read_nest`). The contents of blocks and the model's
-attributes could only be checked against the model, which a module does not contain; hence the seal.
+Loops are read and checked one by one (`read_nest`). The contents of blocks and the attributes about
+the model could only be checked against the model, which a module does not contain, so they are
+checked by the seal.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from ...tir_gen import ir
 from .blocks import list_blocks
 
 SEAL = "tvm_forest.seal"
-"""Function attribute: hash of the function's computation and of its model attributes."""
+"""Function attribute: hash of the function's computation and of its attributes about the model."""
 INIT, UPDATE = f"{WALK_BLOCK}_init", f"{WALK_BLOCK}_update"
-"""The blocks into which `decompose_reduction` splits one."""
+"""Names of the two blocks into which `decompose_reduction` splits the block of the walk."""
 
 
 def take_computation(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function of the same parameters and blocks, without loops and attributes."""
+    """Return a function with the same parameters and blocks, without loops and attributes."""
     found = dict[str, Any]()
     for x in list_blocks(func):
         block, name = x.block, str(x.block.name_hint)
@@ -45,7 +46,7 @@ def take_computation(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def sort_axes(block: Any) -> list[Any]:
-    """Return the axes of a block in canonical order: rows, classes, trees."""
+    """Return the axes of a block in canonical order: rows, classes, then reduced trees."""
     constant = tirx.IntImm
     return sorted(block.iter_vars, key=lambda x: (x.iter_type, isinstance(x.dom.extent, constant)))
 
@@ -56,7 +57,7 @@ def list_result_axes(block: Any) -> list[Any]:
 
 
 def _take_block(block: Any, body: tirx.Stmt, axes: list[Any]) -> Any:
-    """Return a copy of a block, or of its init, over some axes."""
+    """Return a copy of a block with another body, over some of its axes."""
     new = {x.var: tirx.Var(x.var.name, x.var.ty) for x in axes}
     own = [tirx.IterVar(x.dom, new[x.var], x.iter_type) for x in axes]
     own_buffers = block.alloc_buffers, block.match_buffers

@@ -2,16 +2,16 @@
 
 takes: a function scheduled by TVM's primitives and annotations; gives: NestFacts.
 
-S-TIR itself contains most of it:
+Most facts about a loop follow from S-TIR itself:
 
-    what a loop counts    the axis of the block "walk" that depends on it
-    step                  its factor there
-    stop                  its extent
-    guards                the condition of the block
-    parallel, unrolled    the kind of the loop
+    kind (batch, class, tree)    the axis of the block "walk" that depends on the loop's variable
+    step                         the factor of the variable there
+    stop                         the extent of the loop
+    guards                       the condition of the block
+    parallel, unrolled           TVM's kind of the loop
 
-The rest are annotations, from `replay` or from users of `s_tir.Schedule`, see `adopt`. A loop that
-cannot be read is refused by name.
+The others are annotations, from `replay` or from users of `s_tir.Schedule`, see `adopt`. A loop
+that cannot be read is refused by name.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from .blocks import WalkBlock, find_walk_block
 from .computation import SEAL
 
 KINDS = {tirx.ForKind.PARALLEL: "parallel", tirx.ForKind.UNROLLED: "unroll"}
-"""Directives by TVM's kind of loop."""
+"""Directives, by TVM's kind of loop that they lead to."""
 KNOWN = {PREFIX + word for word in MARKS} | {NAME, STEPS, KIND}
 DIRECTIVES_OF_LOOPS = {*DIRECTIVES} - {*OF_MODEL} | {"know_depths"}
 _ROOT = Loop(ROOT, "batch", 0, 1, 1)
 
 
 def find_schedules(func: tirx.PrimFunc, model: ModelFacts) -> tuple[Schedule, Schedule]:
-    """Return the schedule of a function's loops, and the same with its annotations applied.
+    """Return the schedule of a function's loops, without and with its annotations applied.
 
-    Loops without names are not those of a schedule, so there are none.
+    If no loop has a name, the function was not scheduled, and both schedules have no loops.
 
     Raises:
         ScheduleError: the loops do not form a nest, or a directive refuses an annotation.
@@ -64,7 +64,7 @@ def find_schedules(func: tirx.PrimFunc, model: ModelFacts) -> tuple[Schedule, Sc
 
 
 def read_nest(func: tirx.PrimFunc) -> NestFacts:
-    """Return the facts of a function.
+    """Return the facts about the loops and the model of a function.
 
     Raises:
         ScheduleError: see `find_schedules`.
@@ -77,10 +77,13 @@ def read_nest(func: tirx.PrimFunc) -> NestFacts:
 
 @function_pass
 class ForgetNest:
-    """Removes what `read_nest` has read, except the names of loops: code does not depend on it."""
+    """Removes the annotations and attributes that `read_nest` reads, except the names of loops.
+
+    The code that is compiled then does not depend on them.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Drop attributes and annotations."""
+        """Remove the attributes and annotations of a function."""
 
         def forget(loop: tirx.For) -> tirx.For:
             kept = {k: x for k, x in loop.annotations.items() if k == NAME or k not in KNOWN}
@@ -97,9 +100,10 @@ class _Reader:
     """Reads the loops around a walk.
 
     Attributes:
-        walk: the block.
+        walk: the block of the walk.
         model: facts about the model, from the function's attributes.
         n: number of rows.
+        analyzer: TVM's analyzer, to compare expressions.
     """
 
     walk: WalkBlock
@@ -122,7 +126,7 @@ class _Reader:
         return chain, chain.with_annotations(steps, marks)
 
     def _read_notes(self, loop: tirx.For) -> dict[str, Any]:
-        """Return our annotations of a loop."""
+        """Return the annotations of a loop that belong to this package, checked."""
         ours = {str(key): to_plain(x) for key, x in loop.annotations.items()}
         notes = {key: x for key, x in ours.items() if key.startswith(PREFIX)}
         kind = notes.get(KIND, ["batch", 1])
@@ -136,7 +140,7 @@ class _Reader:
         return notes
 
     def _read_loop(self, loop: tirx.For, notes: dict[str, Any], factor: Any) -> Loop:
-        """Convert a TIR loop to a Loop."""
+        """Convert a TIR loop to a Loop; `factor` is its entry in `_find_factors`, or None."""
         name = str(notes.get(NAME, loop.loop_var.name))
         if loop.kind not in (tirx.ForKind.SERIAL, *KINDS):
             raise make_loop_error(name, f"is {tirx.ForKind(loop.kind).name.lower()}")
@@ -157,7 +161,7 @@ class _Reader:
         return Loop(name, kind, 0, stop, step)
 
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
-        """Return each loop's kind, and its factor in the axis of that kind."""
+        """Return the kind of each loop and its factor in the axis of that kind, by its variable."""
         found: dict[Any, tuple[str, Any]] = {}
         kinds, block = self._find_axis_kinds(), self.walk.block
         for axis, value in zip(block.iter_vars, self.walk.realize.iter_values, strict=True):
@@ -195,20 +199,20 @@ class _Reader:
 
     @property
     def _shares(self) -> Iterator[Share]:
-        """Yield the possible shares of the rows: n / parts, for the counts of loops."""
+        """Yield the possible shares of the rows: n / parts, where parts is the extent of a loop."""
         for loop in self.walk.around:
             if isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1:
                 yield Share(int(loop.extent))
 
     def _read_number(self, value: Any) -> Any:
-        """Return a step: a number, or a share of the rows; None for anything else."""
+        """Convert an expression to a step: a number or a share of the rows; None if neither."""
         if isinstance(value, tirx.IntImm):
             return int(value) if int(value) > 0 else None
         shares = (Share(1), *self._shares)  # a single part has all rows
         return next((x for x in shares if self._equal(value, amount(x, self.n))), None)
 
     def _read_stop(self, extent: Any, step: Any) -> Bound:
-        """Return the bound of an index with this extent and step."""
+        """Return the bound of a loop with this extent and step; None if that is the last row."""
         if isinstance(extent, tirx.IntImm):
             return int(extent) * step if isinstance(step, int) else None
         if not isinstance(step, int):
@@ -216,7 +220,7 @@ class _Reader:
         return next((x for x in self._shares if self._is_end(extent, x, step)), None)
 
     def _ends_at(self, extent: Any, kind: Kind, stop: Bound, step: Any) -> bool:
-        """Return whether a loop with this bound has the right extent, or ends by a guard."""
+        """Return whether a loop's extent fits its bound, or a guard ends it at the last row."""
         if isinstance(extent, tirx.IntImm) and isinstance(step, int):
             return int(extent) >= 0
         size = amount(step, self.n)
@@ -229,7 +233,7 @@ class _Reader:
 
     @property
     def _guards_rows(self) -> bool:
-        """Whether a condition ends all loops over rows at the last row."""
+        """Whether the condition of the block ends all loops over rows at the last row."""
         pairs = zip(self.walk.block.iter_vars, self.walk.realize.iter_values, strict=True)
         kinds = self._find_axis_kinds()
         (row,) = (value for axis, value in pairs if kinds[axis.var] == "batch")
@@ -243,7 +247,10 @@ class _Reader:
     # -- guards -----------------------------------------------------------------------------------
 
     def _read_guards(self, facts: dict[Any, Loop]) -> Iterator[Guard]:
-        """Return the guards; TVM's conditions count iterations, guards count values."""
+        """Yield the guards for the conditions of the block.
+
+        TVM's conditions count iterations; guards count rows, classes or trees.
+        """
         clauses = ir.split_condition(self.walk.realize.predicate)
         for clause in clauses:
             if isinstance(clause, tirx.IntImm):
@@ -261,7 +268,7 @@ class _Reader:
             yield Guard(tuple(facts[var].name for var in here), end)
 
     def _find_ratio(self, steps: list[Any], factors: list[Any]) -> int | None:
-        """Return how many rows, classes or trees one unit of a condition stands for."""
+        """Return the rows, classes or trees per unit of a condition; None if no number fits."""
         if not factors or not self._is(factors[-1], 0):
             return None
         ratio, rest = 1, 0
@@ -272,12 +279,12 @@ class _Reader:
         return ratio if fits and ratio > 0 and rest == 0 else None
 
     def _is_end(self, limit: Any, end: Bound, ratio: int) -> bool:
-        """Return whether a limit, counted in units of `ratio`, is that of the bound `end`."""
+        """Return whether a limit, in units of `ratio`, is equal to the bound `end`, rounded up."""
         return self._equal(limit, tirx.floordiv(amount(end, self.n) + (ratio - 1), ir.i64(ratio)))
 
 
 def _read_steps(loop: tirx.For, text: Any) -> list[TraceStep]:
-    """Return the directives that make copies of a loop, and those for the copies."""
+    """Return the directives in the annotation `STEPS`: those that copy a loop, and those after."""
     try:
         steps = [*map(TraceStep.of, json.loads(text))]
         if not DIRECTIVES_OF_LOOPS.issuperset(step.do for step in steps):
@@ -289,7 +296,7 @@ def _read_steps(loop: tirx.For, text: Any) -> list[TraceStep]:
 
 
 def _guess_kind(loop: tirx.For) -> Kind:
-    """Guess the kind of a loop of one iteration from its name, which TVM derives."""
+    """Guess the kind of a loop with one iteration from the name that TVM derived for it."""
     root: Any = str(loop.loop_var.name).partition("_")[0]
     return root if root in (*OUTPUT_KINDS, "tree") else "batch"
 

@@ -1,1 +1,1 @@
-"""GPU support for Relax modules: protected kernels, and the placement of constants."""
+"""GPU support for Relax modules: kernels that TVM's passes cannot change, and constants on GPUs."""

@@ -1,11 +1,11 @@
 """Kernels for AMD's GPUs inside the functions of a module that TVM compiles.
 
-takes: a lowered function of kernels; gives: a function that TVM's own code generator gets right.
+takes: a lowered function of kernels; gives: a function that TVM's code generator gets right.
 
-What TVM has no right words for (barriers, sums by several threads, shuffles, exp) are calls of the
-functions in `targets/amdgpu.ll` and `targets/arithmetic.ll`. TVM is given them beside AMD's library
-of bitcode, which need not be there. Shared memory is refused: TVM merges shared buffers, and then
-takes them for memory of the device.
+Operations that TVM would compile wrongly (barriers, sums of several threads, shuffles, exp) become
+calls of functions in `targets/amdgpu.ll` and `targets/arithmetic.ll`. TVM links them as it links
+AMD's library of bitcode, which may be missing. Shared memory is refused: TVM merges shared buffers,
+and then addresses them as global memory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def make_portable(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @functools.cache
 def serve_functions() -> None:
-    """Register our replacements for TVM's AMD functions, and a linker if TVM finds none."""
+    """Replace two global functions of TVM for the process, once.
+
+    The search for AMD's bitcode then also returns our files, and linking works without ROCm.
+    """
     own = [str(rocm.DEVICE), str(rocm.ARITHMETIC)]
     bitcode, link = (tvm.get_global_func(name) for name in (ROCM_BITCODE, ROCM_LINK))
 
@@ -70,7 +73,7 @@ def serve_functions() -> None:
 
 
 def _unless_missing(call: Any, otherwise: Any, *arguments: Any) -> Any:
-    """Call TVM's search for a tool, or a replacement if it finds none."""
+    """Call one of TVM's functions; return `otherwise` if it does not find its tool."""
     try:
         return call(*arguments)
     except RuntimeError as error:

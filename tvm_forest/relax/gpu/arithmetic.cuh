@@ -1,9 +1,9 @@
-// Arithmetic of kernels that somebody else compiles, by nvcc or NVRTC, with options of theirs.
+// Exact arithmetic for kernels that TVM compiles, by nvcc or NVRTC, with its own options.
 //
-// TVM asks for fast math. That takes subnormal numbers for zero, fuses products with sums, and has
-// approximate quotients and powers for float. It does not touch PTX that is written out, nor functions
-// of double: each function here is one instruction of IEEE 754, or is computed in double. Where no GPU
-// is compiled for, the same is said in C++.
+// TVM compiles with fast math, which treats subnormal numbers as zero, fuses products with sums,
+// and approximates quotients and powers of float. It does not change PTX in asm statements, nor
+// functions of double: so each function here is one IEEE 754 instruction in PTX, or is computed in
+// double. For compilers of CPUs, the same functions are written in C++.
 #ifndef TVMF_ARITHMETIC
 #define TVMF_ARITHMETIC
 #define TVMF static __forceinline__ __device__

@@ -21,14 +21,14 @@ from ..functions import OPAQUE
 class DeviceBuilder:
     """A BlockBuilder for code on one device of a module.
 
-    On another device than the first one of the virtual machine, functions say what they are made
-    for, and constants are copied there before they are used. On GPUs, functions have one thread for
-    each result: TVM's default schedules launch kernels without blocks if there are no rows, and for
-    AMD's GPUs they use shared memory, see `amd_kernels`.
+    On a device that is not the first one of the virtual machine, functions have the attribute
+    "target", and constants are copied to the device before use. On GPUs, functions have one thread
+    for each result: TVM's default schedules launch grids without blocks if there are no rows, and
+    use shared memory on AMD's GPUs, see `amd_kernels`.
     """
 
     def __init__(self, bb: relax.BlockBuilder, target: Any, elsewhere: Any, on_gpu: bool) -> None:
-        """Start a builder; `elsewhere` is the VDevice unless it is the first device."""
+        """Wrap a BlockBuilder; `elsewhere` is the VDevice, or None for the first device."""
         self.bb, self.target, self.elsewhere, self.on_gpu = bb, target, elsewhere, on_gpu
         self.attributes = {"target": target} if elsewhere is not None else {}
 
@@ -36,13 +36,13 @@ class DeviceBuilder:
         return getattr(self.bb, name)
 
     def bring(self, x: Any) -> Any:
-        """Return a constant copied to the device; other expressions are there already."""
+        """Return a copy of a constant on the device; other expressions are already there."""
         if self.elsewhere is None or not isinstance(x, GenericConst):
             return x
         return self.bb.emit(relax.op.to_vdevice(x, self.elsewhere))
 
     def call_te(self, func: Any, *args: Any, **named: Any) -> relax.Expr:
-        """Like `BlockBuilder.call_te`, for the device."""
+        """Return a call of a tensor expression, as `BlockBuilder.call_te`, on the device."""
         name = named.pop("primfunc_name_hint", "") or func.__name__
         code, arguments, out = gen_call_tir_inputs(func, *map(self.bring, args), **named)
         if self.on_gpu:
@@ -51,7 +51,7 @@ class DeviceBuilder:
         return relax.call_tir(var, arguments, out)
 
     def emit_te(self, func: Any, *args: Any, **named: Any) -> relax.Var:
-        """Like `BlockBuilder.emit_te`, for the device."""
+        """Emit a call of a tensor expression, as `BlockBuilder.emit_te`, on the device."""
         return self.bb.emit(self.call_te(func, *args, **named))
 
 

@@ -6,9 +6,9 @@ takes: a lowered function of kernels; gives: a function that TVM's passes for GP
         for blockIdx.x in range((n + 127) // 128), threadIdx.x in range(128):
             tvmf_0123456789ab(rows, nodes, base, margin, n)        # CUDA text, written by us
 
-TVM's default pipeline would put shared buffers into one another, set barriers of its own, and call
-approximate functions; its compiler is told to use fast math. The text has none of these to offer:
-barriers and memory are as the schedule has them, and arithmetic is that of `arithmetic.cuh`.
+TVM's default pipeline would merge shared buffers, insert barriers, call approximate functions, and
+compile with fast math. It cannot change this text: barriers and memory stay as the schedule has
+them, and floats are computed by the functions of `arithmetic.cuh`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ FUNCTIONS = ("exp", "exp2", "fabs", "log1p")
 
 
 def embed_kernels(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function that launches its kernels by thread loops that TVM understands.
+    """Return a function whose kernels are calls of CUDA text, inside thread loops of TIR.
 
     Raises:
-        ScheduleError: the host would have to read an array of the model, which is on the GPU.
+        ScheduleError: a kernel has too much shared memory, or the host would have to read an array
+            of the model, which is on the GPU.
         BuildError: see `launch_plan.separate`.
     """
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_80", "host": {"kind": "llvm"}})
@@ -71,7 +72,7 @@ def embed_kernels(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def func_like(func: tirx.PrimFunc, params: Any, body: tirx.Stmt) -> tirx.PrimFunc:
-    """Return a function with the attributes of another one."""
+    """Return a function with new parameters and body, and the attributes of another one."""
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 
 
@@ -85,7 +86,7 @@ def _check_sizes(host: tirx.PrimFunc) -> None:
 
 
 def _check_shared(kernels: tvm.IRModule) -> None:
-    """Refuse more static shared memory than allowed, since TVM launches these kernels."""
+    """Refuse kernels with more static shared memory than allowed; TVM cannot launch others."""
     for kernel in kernels.functions.values():
         buffers = kernel_code.buffers_of(kernel.body, "shared")
         sizes = (prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers)
@@ -99,7 +100,7 @@ def _check_shared(kernels: tvm.IRModule) -> None:
 
 
 def _launch(call: Any, texts: dict[str, tuple[str, str]]) -> tirx.Stmt:
-    """Return thread loops around a call of a device function."""
+    """Return thread loops around a call of a device function, in place of a kernel launch."""
     tags = [str(tag) for tag in call.attrs.launch_params]
     kernel, *arguments = call.args[: -len(tags)]
     name, text = texts[str(kernel.value)]
@@ -126,7 +127,7 @@ def _write_text(kernel: tirx.PrimFunc, target: tvm.target.Target) -> tuple[str, 
     before = ARITHMETIC.read_text(encoding="ascii") + cuda.BALLOT * (ops.BALLOT in text)
     text = HEAD.sub(f"static __forceinline__ __device__ void {name}(", text)
     head, brace, body = text.partition("{\n")
-    # `kernel_text.share_written` has left out "restrict" there, but TVM's own kernel says it too.
+    # `kernel_text.share_written` removed "restrict" here, but TVM's own kernel has it too.
     written = re.findall(r"\* (\w+)[,)]", head.rpartition(";")[2])
     notes = "".join(f"  TVMF_WRITTEN({array})\n" for array in written)
     return name, before + head + brace + notes + body

@@ -1,17 +1,17 @@
-"""ONNX models as Relax modules, with the operators of `ai.onnx.ml`.
+"""Converts ONNX models to Relax modules, with the operators of `ai.onnx.ml`.
 
 takes: ModelProto, bytes or path; gives: IRModule.
 
-    mod = from_onnx(model)                  # as tvm.relax.frontend.onnx.from_onnx
+    mod = from_onnx(model)                  # called like tvm.relax.frontend.onnx.from_onnx
     labels_of(mod)                          # {"label": ["no", "yes"]}
 
 Nodes of `ai.onnx.ml` that are converted: ArrayFeatureExtractor, Binarizer, FeatureVectorizer,
 Imputer, LabelEncoder, LinearClassifier, LinearRegressor, Normalizer, OneHotEncoder, Scaler,
 TreeEnsemble, TreeEnsembleClassifier, TreeEnsembleRegressor, ZipMap. All others are refused by name.
 
-TVM has no tensors of texts. Where an output of the model holds texts, that of the module holds
-their places, int64, in a table of texts; where it holds maps from classes to scores, that of the
-module holds the scores, a column for each class of a table. `labels_of` gives these tables.
+TVM has no tensors of strings. Where an output of the model holds strings, the module's output holds
+their indices, int64, in a table of strings; where it holds maps from classes to scores, the
+module's output holds the scores, one column per class of a table. `labels_of` returns the tables.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ def from_onnx(
 ) -> tvm.IRModule:
     """Convert an ONNX model, as `tvm.relax.frontend.onnx.from_onnx` does, with `ai.onnx.ml`.
 
-    Nodes of `ai.onnx.ml` compute what onnxruntime computes. Sums of products, exponentials and what
-    follows from them differ by units in the last place; all else is equal to the bit. Where
+    Nodes of `ai.onnx.ml` compute the same as onnxruntime. Sums of products, exponentials and values
+    derived from them differ by units in the last place; all else is equal to the bit. Where
     onnxruntime refuses rows, such as an unknown category where `zeros` is 0, so does the module.
 
-    Threads may call it at the same time; one of them works, and nothing in TVM is changed.
+    Threads may call it at the same time; they run one after the other. TVM's own importer is not
+    changed.
 
     Args:
         model: onnx.ModelProto, its bytes, or the path of a file.
@@ -54,8 +55,8 @@ def from_onnx(
 
     Raises:
         ModelFormatError: the model is damaged.
-        UnsupportedModel: a node is not converted; the message has its name and kind. Or the package
-            onnx is not installed.
+        UnsupportedModel: a node cannot be converted, which the message names, or the package onnx
+            is not installed.
     """
     with name_in_errors("from_onnx"):
         proto = read_model(model)

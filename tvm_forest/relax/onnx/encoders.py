@@ -1,9 +1,9 @@
-"""`OneHotEncoder` and `LabelEncoder`.
+"""Converts `OneHotEncoder` and `LabelEncoder`.
 
 takes: Node; gives: Values.
 
-Texts come from the model alone: its labels, and what encoders make of numbers. They are kept as
-places in a table, so an encoder of texts becomes one of places.
+Strings occur only inside a model: as its labels, and as outputs of encoders. They are represented
+by indices into a table of strings, so an encoder of strings becomes an encoder of indices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEXT_INPUT = "TVM has no tensors of texts", "encode texts before the model, and
 
 
 def convert_one_hot_encoder(node: Node) -> list[Value]:
-    """Convert `OneHotEncoder`: real numbers are truncated; of equal categories the last counts."""
+    """Convert `OneHotEncoder`: floats are truncated; of equal categories the last is used."""
     if "cats_strings" in node.attributes:
         raise unsupported("cats_strings", *_TEXT_INPUT)
     x = node.tensor(dtypes=NUMBERS, rank=8)
@@ -56,7 +56,7 @@ def convert_one_hot_encoder(node: Node) -> list[Value]:
 
 
 def convert_label_encoder(node: Node) -> list[Value]:
-    """Convert `LabelEncoder`: of equal keys the first counts; NaN is a key from version 4 on."""
+    """Convert `LabelEncoder`: of equal keys the first is used; NaN is a key since version 4."""
     keys, values = _read_keys(node), _read_values(node)
     if len(keys) != len(values) - 1 or not len(keys):
         raise damaged("keys", f"{len(keys)} keys for {len(values) - 1} values")

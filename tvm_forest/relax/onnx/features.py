@@ -1,4 +1,4 @@
-"""Operators of `ai.onnx.ml` on columns of numbers, with the arithmetic of onnxruntime.
+"""Converts operators of `ai.onnx.ml` on columns of numbers, with onnxruntime's arithmetic.
 
 takes: Node; gives: Values.
 """
@@ -14,7 +14,7 @@ from ...frontends.refusals import damaged
 from .node import NUMBERS, Node, Value, spread, width_of
 
 INTEGERS = {6: "int32", 7: "int64"}
-"""Integer types to which real numbers are cast here."""
+"""Integer dtypes to which floats are cast here instead of by TVM, by ONNX's number of the dtype."""
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -40,7 +40,7 @@ def convert_scaler(node: Node) -> list[Value]:
 
 
 def convert_normalizer(node: Node) -> list[Value]:
-    """Convert `Normalizer`: rows of norm 0 are unchanged."""
+    """Convert `Normalizer`, which leaves rows of norm 0 unchanged."""
     norm = node.get("norm", "MAX")
     if norm not in _NORMS:
         raise damaged("norm", f"'{norm:.40}' is none of {', '.join(_NORMS)}")
@@ -69,9 +69,10 @@ def _divide_by_l1(x: te.Tensor) -> te.Tensor:
 
 
 def _divide_by_l2(x: te.Tensor) -> te.Tensor:
-    """Return the square roots of normalised squares.
+    """Divide rows by their Euclidean norm.
 
-    The sign of zero is lost, as in onnxruntime.
+    As in onnxruntime, each result is the root of a square divided by the sum of squares, with the
+    sign of the value; -0 becomes 0.
     """
     column = te.reduce_axis((0, x.shape[1]))
     square = te.compute(x.shape, lambda r, c: (x[r, c] * x[r, c]).astype("float32"))
@@ -93,7 +94,7 @@ _NORMS = {"MAX": _divide_by_max, "L1": _divide_by_l1, "L2": _divide_by_l2}
 
 
 def convert_imputer(node: Node) -> list[Value]:
-    """Convert `Imputer`: float32 with floats, int64 with integers."""
+    """Convert `Imputer`, for float32 and int64 inputs with replacements of the same dtype."""
     x = node.tensor(dtypes=("float32", "int64"))
     dtype = str(x.ty.dtype.dtype)
     field, one = {
@@ -133,7 +134,7 @@ def convert_binarizer(node: Node) -> list[Value]:
 
 
 def convert_feature_vectorizer(node: Node) -> list[Value]:
-    """Convert `FeatureVectorizer`: inputs are cut, or padded with 0, to their sizes."""
+    """Convert `FeatureVectorizer`: each input is cut, or padded with 0, to its given width."""
     sizes = node.get("inputdimensions", [])
     if len(sizes) != len(node.inputs) or min(sizes, default=0) < 0:
         raise damaged("inputdimensions", f"{list(sizes)} for {len(node.inputs)} inputs")
@@ -151,7 +152,7 @@ def convert_feature_vectorizer(node: Node) -> list[Value]:
 
 
 def convert_array_feature_extractor(node: Node) -> list[Value]:
-    """Convert `ArrayFeatureExtractor`: selects along the last axis; a vector gives one row."""
+    """Convert `ArrayFeatureExtractor`, which selects along the last axis; a vector is one row."""
     x, labels = node.inputs[0]
     if labels is None:
         x = node.tensor(dtypes=NUMBERS, rank=8)
@@ -170,7 +171,7 @@ def convert_array_feature_extractor(node: Node) -> list[Value]:
 
 
 def _find_beyond(places: te.Tensor, width: te.Tensor) -> te.Tensor:
-    """Return 1 for indices out of range."""
+    """Return 1 for indices below 0 or not below `width[0]`, and 0 for others, int32."""
 
     def one(at: Any) -> Any:
         return tirx.any(places[at] < 0, places[at] >= width[0]).astype("int32")
@@ -179,7 +180,7 @@ def _find_beyond(places: te.Tensor, width: te.Tensor) -> te.Tensor:
 
 
 def convert_zip_map(node: Node) -> list[Value]:
-    """Convert `ZipMap`: the scores, with the classes of their columns beside them."""
+    """Convert `ZipMap`: return the scores, with the classes as labels of their columns."""
     x = node.rows(dtypes=("float32",))
     texts, numbers = node.texts("classlabels_strings"), node.get("classlabels_int64s", [])
     classes = np.array(texts) if texts else np.array(numbers, np.int64)
@@ -189,13 +190,13 @@ def convert_zip_map(node: Node) -> list[Value]:
 
 
 def convert_cast(node: Node) -> list[Value]:
-    """Convert a `Cast` of reals to integers; TVM's own turns non-finite numbers into 0."""
+    """Convert a `Cast` of floats to integers; TVM's own makes 0 of non-finite numbers."""
     x = node.tensor(dtypes=("float32", "float64"), rank=8)
     return [Value(truncate(node, x, INTEGERS[node.get("to", 0)]))]
 
 
 def truncate(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
-    """Truncate to integers; numbers that do not fit become the least one, as on x86."""
+    """Truncate numbers to integers; those out of range become the smallest one, as on x86."""
     if not str(x.ty.dtype.dtype).startswith("float"):
         return node.emit(relax.op.astype(x, dtype))
     info = np.iinfo(dtype)

@@ -2,8 +2,8 @@
 
 takes: ModelProto; gives: IRModule.
 
-It is a class of its own, so TVM's is not changed. Nodes of other domains are TVM's; those that only
-move texts are given their places.
+It is a subclass, so TVM's importer is not changed. Nodes of other domains are converted by TVM;
+those that only move strings are given their indices.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONVERTERS: dict[str, Callable[[Node], list[Value]]] = {
     **trees.CONVERTERS,
 }
 MOVES = ("Flatten", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze")
-"""Nodes that treat label indices as they would treat strings."""
+"""Nodes that only move values, so that they can be given indices in place of strings."""
 _NO_TEXTS = "TVM has no tensors of texts", "encode texts before the model, and give numbers"
 
 
@@ -40,8 +40,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):
 
     Attributes:
         model: the ModelProto.
-        labels: by the names of values, what their places or columns stand for.
-        version: of the operators of `ai.onnx.ml`.
+        labels: for values that hold label indices, or scores of classes: the labels of the indices
+            or columns, by the name of the value.
+        version: version of the operators of `ai.onnx.ml`.
     """
 
     model: Any
@@ -76,7 +77,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                     raise unsupported("op_type", f"nothing converts {of}{where}", "take it off")
 
     def _parse_graph_initializers(self, graph: Any) -> None:
-        """Read constants; strings become indices."""
+        """Read constants; those of strings become label indices."""
         texts = [entry for entry in graph.initializer if entry.data_type == TEXT]
         others = [entry for entry in graph.initializer if entry.data_type != TEXT]
         super()._parse_graph_initializers(SimpleNamespace(initializer=others))
@@ -84,7 +85,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
             self._keep_texts(entry.name, read_array(entry))
 
     def _parse_graph_input(self, graph: Any) -> None:
-        """Read inputs, which must be numeric tensors."""
+        """Read inputs; refuse those that are not tensors of numbers."""
         for entry in graph.input:
             kind = entry.type.tensor_type.elem_type
             if entry.name in self._nodes or kind not in (0, TEXT):
@@ -96,7 +97,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         super()._parse_graph_input(graph)
 
     def _construct_nodes(self, graph: Any) -> None:
-        """Convert nodes one by one, so that an error names its node."""
+        """Convert the nodes one by one, so that an error can name its node."""
         for node in graph.node:
             with name_in_errors(_describe(node)):
                 try:
@@ -148,7 +149,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                 self.labels[output] = value.labels
 
     def _truncates(self, node: Any) -> bool:
-        """Return whether a node casts real numbers to integers."""
+        """Return whether a node is a `Cast` of floats to integers."""
         if node.op_type != "Cast" or read_attributes(node).get("to") not in features.INTEGERS:
             return False
         kind = getattr(self._nodes[node.input[0]], "ty", None)
@@ -157,7 +158,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         return str(kind.dtype.dtype) in ("float32", "float64")
 
     def _keep_texts(self, name: str, texts: Any) -> None:
-        """Register the strings that a name stands for."""
+        """Register a constant of strings: its label indices and their table."""
         table, places = np.unique(np.asarray(texts).astype(str), return_inverse=True)
         places = places.reshape(np.shape(texts)).astype(np.int64)
         self._nodes[name] = relax.const(tvm.runtime.tensor(np.ascontiguousarray(places)))
@@ -165,7 +166,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
 
 
 def _walk(graph: Any, is_inner: bool = False) -> Iterator[tuple[Any, bool]]:
-    """Yield the nodes of a graph and of its subgraphs."""
+    """Yield the nodes of a graph and of its subgraphs, each with whether it is in a subgraph."""
     for node in graph.node:
         yield node, is_inner
         for attribute in node.attribute:

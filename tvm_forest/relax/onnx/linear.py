@@ -1,4 +1,4 @@
-"""`LinearClassifier` and `LinearRegressor`.
+"""Converts `LinearClassifier` and `LinearRegressor`.
 
 takes: Node; gives: Values.
 """
@@ -26,7 +26,7 @@ def convert_linear_regressor(node: Node) -> list[Value]:
 
 
 def convert_linear_classifier(node: Node) -> list[Value]:
-    """Convert `LinearClassifier`; for two classes it has one score, that of the second."""
+    """Convert `LinearClassifier`; a single score is that of the second of two classes."""
     intercepts = node.get("intercepts", [])
     texts, numbers = node.texts("classlabels_strings"), node.get("classlabels_ints", [])
     classes = np.array(texts) if texts else np.array(numbers, np.int64)
@@ -64,7 +64,7 @@ def _score(node: Node, count: int, intercepts: Any, dtypes: tuple[str, ...]) -> 
 
 
 def _transform(node: Node, scores: relax.Expr, count: int) -> relax.Expr:
-    """Apply `post_transform` to scores."""
+    """Apply `post_transform` to scores; `count` 1 with a transform is refused."""
     name = node.get("post_transform", "NONE")
     if name == "NONE":
         return scores
@@ -107,7 +107,7 @@ def _pick_above_zero(scores: te.Tensor, labels: te.Tensor) -> te.Tensor:
 
 
 def _pick_largest(scores: te.Tensor, labels: te.Tensor) -> te.Tensor:
-    """Return the label of the largest score; NaN counts only as the first score."""
+    """Return the label of the largest score; NaN is ignored, but wins as the first score."""
     column = te.reduce_axis((0, scores.shape[1]))
     pick = te.comm_reducer(
         lambda a, b: (tirx.Select(b[1] > a[1], b[0], a[0]), tirx.Select(b[1] > a[1], b[1], a[1])),

@@ -29,7 +29,7 @@ class Value(NamedTuple):
 
     Attributes:
         expr: a tensor.
-        labels: what its places, or the columns of its scores, stand for.
+        labels: labels of its indices or of its columns; None for ordinary numbers.
     """
 
     expr: relax.Expr
@@ -43,11 +43,11 @@ class Node:
     Attributes:
         bb: the BlockBuilder to which the converted node is added.
         proto: the protobuf message.
-        name: the name of the node in messages.
-        version: of the operators of `ai.onnx.ml`.
-        attributes: by name, as the package onnx reads them; those that are absent are not there.
-        inputs: what it takes.
-        constants: the arrays of inputs that are constant, or None.
+        name: the name of the node in error messages.
+        version: version of the operators of `ai.onnx.ml`.
+        attributes: the attributes that the node has, by name, as the package onnx reads them.
+        inputs: its inputs.
+        constants: for each input, its array if it is constant, else None.
     """
 
     bb: relax.BlockBuilder
@@ -59,7 +59,7 @@ class Node:
     constants: list[Array | None]
 
     def get(self, name: str, default: Any) -> Any:
-        """Return an attribute; strings as `str`."""
+        """Return an attribute, or a default; strings are decoded to `str`."""
         value = self.attributes.get(name, default)
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 
@@ -70,7 +70,11 @@ class Node:
     def tensor(
         self, at: int = 0, dtypes: tuple[str, ...] = NUMBERS, rank: int = 2, least: int = 1
     ) -> relax.Expr:
-        """Return a numeric input with `least` to `rank` dimensions of known sizes."""
+        """Return a numeric input of one of some dtypes, with `least` to `rank` dimensions.
+
+        Raises:
+            UnsupportedModel: the input is of another kind, or its shape is not known.
+        """
         value, kind = self.inputs[at], self.inputs[at].expr.ty
         if value.labels is not None:
             raise unsupported(
@@ -95,20 +99,20 @@ class Node:
         return x
 
     def emit(self, expr: relax.Expr) -> relax.Expr:
-        """Bind an expression to a variable, and return that."""
+        """Bind an expression to a variable, and return the variable."""
         return self.bb.emit(expr)
 
     def compute(self, function: Callable[..., te.Tensor], *arguments: Any) -> relax.Expr:
-        """Return a tensor expression's result as a Relax expression.
+        """Return the result of a tensor expression as a Relax expression.
 
-        It stays a function of its own: joined with others, products and sums could be contracted,
-        which rounds once where onnxruntime rounds twice.
+        It becomes a function that TVM does not fuse with others: fused, a product and a sum could
+        be contracted, which rounds once where onnxruntime rounds twice.
         """
         given = [x if isinstance(x, relax.Expr) else to_tensor_constant(x) for x in arguments]
         return self.emit(self.bb.call_te(function, *given, primfunc_attrs={OP_PATTERN: OPAQUE}))
 
     def emit_check(self, bad: relax.Expr, result: relax.Expr, what: str) -> relax.Expr:
-        """Return `result`, with an error at run time if a number of `bad` is not zero."""
+        """Return `result`; raise an error at run time if any number in `bad`, int32, is above 0."""
         message = f"onnx {self.name}: {what}"
         var = self.bb.add_func(_guard(message), "guard")
         kind = relax.TensorType((1,), "int32")
@@ -132,7 +136,7 @@ def spread(values: Any, width: int, field: str, dtype: str) -> Array:
 
 
 def _find_any(bad: te.Tensor) -> te.Tensor:
-    """Return the maximum of some numbers and 0, int32 (1,)."""
+    """Return the maximum of 0 and all numbers of a tensor, int32 (1,)."""
     first, *others = bad.shape
     row, *axes = te.reduce_axis((0, first + 1)), *(te.reduce_axis((0, size)) for size in others)
 
@@ -144,7 +148,7 @@ def _find_any(bad: te.Tensor) -> te.Tensor:
 
 
 def _guard(message: str) -> tirx.PrimFunc:
-    """Return a function that raises an error unless its argument is <= 0, and returns zero."""
+    """Return a function that raises an error if its argument is above 0, else returns 0."""
     bad, zero = (tirx.decl_buffer((1,), "int32", name) for name in ("bad", "zero"))
     at = [tirx.const(0, "int64")]
     kind, text = StringImm("ValueError"), [StringImm(message)]

@@ -1,4 +1,4 @@
-"""Tree operators, as calls of `relax.tvm_forest.predict`.
+"""Converts tree operators to calls of `relax.tvm_forest.predict`.
 
 takes: Node; gives: Values.
 """
@@ -14,7 +14,7 @@ from .node import Node, Value, width_of
 
 
 def convert_tree_ensemble(node: Node) -> list[Value]:
-    """Convert `TreeEnsemble` or `TreeEnsembleRegressor`; integers are rows of float32."""
+    """Convert `TreeEnsemble` or `TreeEnsembleRegressor`; integer rows are cast to float32."""
     rows, forest = _read(node)
     return [Value(node.emit(predict(rows, forest, "value")))]
 
@@ -25,7 +25,7 @@ def convert_tree_classifier(node: Node) -> list[Value]:
     named = node.emit(predict(rows, forest, ["label", "margin", "value"]))
     label, margin, value = (node.emit(relax.TupleGetItem(named, at)) for at in range(3))
     if forest.n_outputs == 1:
-        # onnxruntime takes the score of the first class before it rounds that of the second
+        # onnxruntime computes the first class's score from the unrounded score of the second
         exact = margin if forest.link == "identity" else value
         is_raw = forest.link == "identity" and 0 < forest.label_cut < 0.5
         value = node.compute(_oppose if is_raw else complement, exact, value)
@@ -35,7 +35,7 @@ def convert_tree_classifier(node: Node) -> list[Value]:
 
 
 def _read(node: Node) -> tuple[relax.Expr, Forest]:
-    """Return the rows in the trees' comparison dtype, and the forest."""
+    """Return the rows as float32 or float64, and the forest that compares in that dtype."""
     rows = node.rows()
     dtype = str(rows.ty.dtype.dtype)
     if dtype not in ("float32", "float64"):
@@ -44,12 +44,12 @@ def _read(node: Node) -> tuple[relax.Expr, Forest]:
 
 
 def complement(exact: te.Tensor, value: te.Tensor) -> te.Tensor:
-    """Return the columns 1 - x and x, (n, 2)."""
+    """Return (n, 2): 1 - `exact`, rounded to the dtype of `value`, and `value`."""
     return _join(tirx.const(1, exact.dtype), exact, value)
 
 
 def _oppose(exact: te.Tensor, value: te.Tensor) -> te.Tensor:
-    """Return the columns -x and x, (n, 2)."""
+    """Return (n, 2): -`exact`, rounded to the dtype of `value`, and `value`."""
     return _join(tirx.const(-0.0, exact.dtype), exact, value)
 
 

@@ -1,12 +1,12 @@
-"""Whole pipelines of scikit-learn in one Relax module.
+"""Converts whole pipelines of scikit-learn to Relax modules.
 
 takes: fitted pipeline that ends with a forest; gives: IRModule.
 
     mod = tvm_forest.relax.from_sklearn(make_pipeline(StandardScaler(), forest).fit(rows, target))
     ex = tvm.compile(LinkForests()(mod), "llvm")
 
-Transformers become Relax operators, and the last step is `relax.tvm_forest.predict`. Objects are
-told apart by the names of their classes; scikit-learn is not imported.
+Transformers become Relax operators, and the last step becomes `relax.tvm_forest.predict`. Objects
+are recognised by the names of their classes; scikit-learn is not imported.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def from_sklearn(
 ) -> tvm.IRModule:
     """Convert a fitted pipeline to a module that computes its predictions.
 
-    Features are equal to those of scikit-learn to the bit, and so are leaves, sums and labels.
-    Rows that the pipeline would refuse, such as those with infinities, give something else.
+    Features, leaves, sums and labels are equal to those of scikit-learn to the bit. The module does
+    not check its rows: those that scikit-learn refuses, such as infinities, get some result.
 
     Args:
         pipeline: a fitted `sklearn.pipeline.Pipeline` whose last step is a forest that
@@ -54,21 +54,21 @@ def from_sklearn(
             `Normalizer`, `Binarizer`, `SimpleImputer`, `MissingIndicator`, `OneHotEncoder`,
             `OrdinalEncoder`, `KBinsDiscretizer`, `PolynomialFeatures`, `ColumnTransformer`,
             `FeatureUnion`; all of numbers.
-        n_features: columns of the rows; None for those that the pipeline was fitted to.
-        dtype: of the rows: "float64" (also None), "float32", "int64" or "int32". A pipeline may
-            compute in it, and so give other results for other dtypes, as scikit-learn does.
+        n_features: number of columns of the rows; None for that of the training data.
+        dtype: dtype of the rows: "float64" (also None), "float32", "int64" or "int32". As in
+            scikit-learn, steps may compute in it, so results may depend on it.
         outputs: "predict", "predict_proba", "decision_function" or "score_samples", or several.
         schedule: how to evaluate the forest, see `tvm_forest.build`.
 
     Returns:
-        IRModule: `main(rows: Tensor((n, F), dtype))` gives what the method of that name gives, or a
-        tuple if `outputs` is a sequence of several. Of labels that are texts it gives their places,
-        int64; `labels_of(module)["predict"]` holds the texts.
+        IRModule: `main(rows: Tensor((n, F), dtype))` returns the same as the method of that name,
+        or a tuple if `outputs` names several. For string labels it returns their indices, int64;
+        `labels_of(module)["predict"]` holds the strings.
 
     Raises:
-        InputError: an argument is unknown, or no method of the last step.
+        InputError: an argument is unknown, or the last step has no such method.
         UnsupportedModel: a step cannot be compiled exactly; the error names it.
-        ModelFormatError: a step is not fitted, or no model.
+        ModelFormatError: a step is not fitted, or is not a model.
     """
     names = [outputs] if isinstance(outputs, str) else list(outputs)
     steps = _list_steps(pipeline)
@@ -95,7 +95,7 @@ def from_sklearn(
 
 
 def _list_steps(pipeline: Any) -> list[tuple[str, Any]]:
-    """Return names and steps, with nested pipelines at the end flattened."""
+    """Return the (name, step) pairs; a pipeline as the last step is replaced by its own steps."""
     if type(pipeline).__name__ != "Pipeline" or library_of(type(pipeline)) != "sklearn":
         return [(type(pipeline).__name__.lower(), pipeline)]
     *first, (name, last) = pipeline.steps
@@ -103,10 +103,10 @@ def _list_steps(pipeline: Any) -> list[tuple[str, Any]]:
 
 
 def _check_outputs(names: list[str], name: str, last: Any) -> None:
-    """Refuse outputs that the last step does not have.
+    """Refuse outputs that are not methods of the last step.
 
     Raises:
-        InputError: there are such outputs, or none at all.
+        InputError: there is such an output, or none at all.
     """
     for output in names or [""]:
         if output not in METHODS:
@@ -120,8 +120,8 @@ def _count_features(steps: list[tuple[str, Any]], given: int | None) -> int:
     """Return the number of features in a row.
 
     Raises:
-        InputError: another number is given than the pipeline was fitted to.
-        ModelFormatError: the first step is not fitted, and none is given.
+        InputError: the given number is not that of the training data.
+        ModelFormatError: no number is given, and the first step is not fitted.
     """
     name, step = next(pair for pair in steps if find_width(pair[1]) != PASSED_ON)
     fitted = find_width(step)
@@ -139,7 +139,7 @@ def _fit_rows(do: Arithmetic, name: str, last: Any, forest: Forest, features: Fe
     """Convert features to the dtype of a forest, as its library does.
 
     Raises:
-        UnsupportedModel: to the library, a sparse matrix has other values than a dense one.
+        UnsupportedModel: the features are sparse, and the library reads absent entries as missing.
     """
     library, rows = library_of(type(last)), features.rows
     if features.sparse and library not in TAKES_SPARSE:
@@ -163,7 +163,7 @@ def _predict(
     names: list[str],
     schedule: Schedules | None,
 ) -> list[Any]:
-    """Return the outputs of the last step's methods."""
+    """Return expressions of what the last step's methods `names` return."""
     isolates = type(last).__name__ == "IsolationForest"
     meaning = {
         "predict": "label" if _gives_labels(forest) else "value",
@@ -193,7 +193,7 @@ def _gives_labels(forest: Forest) -> bool:
 
 
 def _texts(forest: Forest, names: list[str]) -> dict[str, Any]:
-    """Return the string labels by name of the output; none for numeric labels."""
+    """Return the string labels by the name of their output; empty for numeric labels."""
     labels = forest.labels
     is_text = labels is not None and labels.dtype.kind not in "iufb"
     return {"predict": labels} if is_text and "predict" in names and _gives_labels(forest) else {}

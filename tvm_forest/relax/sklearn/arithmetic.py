@@ -2,8 +2,8 @@
 
 takes: expressions, arrays; gives: expressions.
 
-Products are kernels that TVM does not fuse with others: code generation may contract a product and
-a sum beside it into one rounding, which would change bits. Divisors are tensors and no numbers,
+Products are functions that TVM does not fuse with others: a fused product and sum may be contracted
+to one operation with one rounding, which would change bits. Divisors are tensors, not numbers,
 since TVM turns a division by a number into a product with its reciprocal.
 """
 
@@ -21,7 +21,7 @@ from ..functions import OPAQUE
 from ..model import to_tensor_constant
 
 PAIRWISE = 128
-"""Largest count of numbers that `numpy.sum` adds without splitting."""
+"""Largest number of elements that `numpy.sum` adds without splitting them into halves."""
 
 
 def dtype_of(x: Any) -> np.dtype[Any]:
@@ -45,11 +45,11 @@ class Arithmetic:
         self._bb = bb
 
     def emit(self, x: Any) -> Any:
-        """Return a variable that holds an expression."""
+        """Bind an expression to a variable, and return the variable."""
         return x if isinstance(x, relax.Var) else self._bb.emit(x)
 
     def cast(self, x: Any, dtype: Any) -> Any:
-        """Return an expression in a dtype."""
+        """Return an expression, cast to a dtype if it has another one."""
         name = str(np.dtype(dtype))
         return x if str(dtype_of(x)) == name else self.emit(relax.op.astype(x, name))
 
@@ -58,7 +58,7 @@ class Arithmetic:
         return x if dtype_of(x).kind == "f" else self.cast(x, "float64")
 
     def change(self, x: Any, operation: Callable[[Any, Any], Any], values: Any) -> Any:
-        """Return x after `x op= values`, for x (n, F) and values (F,) or (n, 1).
+        """Return the value of x after `x op= values`, for x (n, F) and values (F,) or (n, 1).
 
         NumPy computes in the wider dtype of both, and rounds to that of x.
         """
@@ -72,11 +72,11 @@ class Arithmetic:
         return self.cast(self.emit(operation(self.cast(x, wide), values)), own)
 
     def multiply(self, x: Any, y: Any) -> Any:
-        """Return a product that is rounded before it is added to anything."""
+        """Return a product that is rounded by itself, never fused with a sum."""
         return self.emit(self._bb.call_te(topi.multiply, x, y, primfunc_attrs={OP_PATTERN: OPAQUE}))
 
     def clip(self, x: Any, low: float, high: float) -> Any:
-        """Like `numpy.clip`; NaN stays."""
+        """Limit numbers to low and high as `numpy.clip`; NaN stays NaN."""
         own = dtype_of(x)
         least, most = (to_row(np.array([bound]), own) for bound in (low, high))
         up = self.emit(relax.op.where(relax.op.greater(x, least), x, least))
@@ -96,7 +96,7 @@ class Arithmetic:
         return parts[0] if len(parts) == 1 else self.emit(relax.op.concat(parts, axis=1))
 
     def add_up(self, parts: list[Any]) -> Any:
-        """Add expressions from the first to the last."""
+        """Add expressions in order, from the first to the last."""
         total = parts[0]
         for part in parts[1:]:
             total = self.emit(relax.op.add(total, part))
@@ -122,8 +122,8 @@ class Arithmetic:
     def sum_of_squares(self, x: Any) -> Any:
         """Sum squares in the order of `numpy.einsum("ij,ij->i", x, x)` on x86-64, (n, 1).
 
-        It keeps a sum for each lane of 16 bytes, and takes four blocks of them at a time from the
-        last to the first.
+        NumPy keeps one sum for each lane of a 16-byte vector, and adds vectors in groups of four,
+        each group from its last vector to its first.
         """
         width, lanes = width_of(x), 16 // dtype_of(x).itemsize
         square = self.emit(relax.op.nn.pad(self.multiply(x, x), [0, 0, 0, -width % lanes]))

@@ -1,9 +1,9 @@
-"""Transformers based on comparisons: imputers, encoders, bins.
+"""Converts transformers that compare: imputers, encoders, bins.
 
-takes: fitted transformer, features as an expression; gives: what its `transform` gives.
+takes: fitted transformer, features as an expression; gives: the result of its `transform`.
 
-A transformer that refuses a category it has not seen cannot do so inside a module: one-hot columns
-are zeros then, and ordinal numbers NaN.
+A module cannot raise an error for an unknown category, as some transformers do: its one-hot columns
+are zeros instead, and its ordinal number is NaN.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_nan(value: Any) -> bool:
 
 
 def impute(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`SimpleImputer`: keeps the dtype of rows, unless it fills in means of whole numbers."""
+    """Convert `SimpleImputer`; integers become float64 if it fills in means or medians."""
     if step.strategy not in ("most_frequent", "constant"):
         x = do.as_floats(x)
     missing = _find_missing(do, step.missing_values, x)
@@ -45,7 +45,7 @@ def impute(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def mark_missing(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`MissingIndicator`: flags of the columns in which values were missing."""
+    """Convert `MissingIndicator`: return a flag per value, for the columns that it selected."""
     return do.select(_find_missing(do, step.missing_values, x), list(step.features_))
 
 
@@ -64,7 +64,7 @@ def _find_missing(do: Arithmetic, value: Any, x: Any) -> Any:
 
 
 def encode_one_hot(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`OneHotEncoder`, with dropped, infrequent and unknown categories."""
+    """Convert `OneHotEncoder`, including dropped, infrequent and unknown categories."""
     answers = _ask_encoder(step)
     widths = step._n_features_outs
     ends = np.cumsum(widths)
@@ -79,7 +79,7 @@ def _first_one(block: Array) -> Array:
 
 
 def encode_ordinal(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`OrdinalEncoder`, with unknown and missing categories."""
+    """Convert `OrdinalEncoder`, including unknown and missing categories."""
     answers = _ask_encoder(step)
     if step.handle_unknown == "error" and answers.dtype.kind == "f":
         answers[-1] = np.nan
@@ -91,7 +91,7 @@ def encode_ordinal(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def _ask_encoder(step: Any) -> Array:
-    """Return the encoder's output for categories 0, 1, ... of each column, and for unknown ones."""
+    """Return the encoder's output for categories 0, 1, ... of each column, and last an unknown."""
     odd = [c.dtype for c in step.categories_ if c.dtype.kind not in "iuf"]
     if odd:
         raise NotImplementedError(f"categories of dtype {odd[0]} are no numbers")
@@ -114,9 +114,10 @@ def _look_up(do: Arithmetic, categories: list[Array], places: Array, x: Any) -> 
     """Return a number for each value, int64 (n, F).
 
     Args:
-        categories: of each column.
-        places: the numbers of category 0, 1 .. of each column, and last of all other values,
-            (count + 1, F).
+        do: emits expressions.
+        categories: the categories of each column.
+        places: (count + 1, F), for each column the numbers to return for its categories 0, 1, ...,
+            and in the last row that for all other values.
         x: features (n, F).
     """
     wide = np.result_type(dtype_of(x), *categories)
@@ -139,7 +140,10 @@ def _look_up(do: Arithmetic, categories: list[Array], places: Array, x: Any) -> 
 
 
 def _spread(do: Arithmetic, code: Any, widths: Any, first: int, dtype: Any) -> Any:
-    """One-hot encode the numbers `first` to `first + width - 1`."""
+    """Return one-hot columns for numbers (n, F), in a dtype.
+
+    Column k of `code` becomes `widths[k]` columns, for the numbers `first`, `first + 1`, ...
+    """
     owner = np.repeat(np.arange(len(widths)), widths)
     number = np.concatenate([np.arange(first, first + width) for width in widths])
     hot = relax.op.equal(do.select(code, list(owner)), to_row(number, "int64"))
@@ -150,7 +154,7 @@ def _spread(do: Arithmetic, code: Any, widths: Any, first: int, dtype: Any) -> A
 
 
 def put_into_bins(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`KBinsDiscretizer`: counts the inner edges that are <= a value."""
+    """Convert `KBinsDiscretizer`: a value's bin is the number of inner edges that are <= it."""
     x = do.as_floats(x) if step.dtype is None else do.cast(x, step.dtype)
     inner = [np.asarray(edges)[1:-1] for edges in step.bin_edges_]
     wide = np.result_type(dtype_of(x), *inner)

@@ -1,10 +1,10 @@
-"""Transformers based on arithmetic: scalers, normalizers, polynomials.
+"""Converts transformers that compute: scalers, normalizers, polynomials.
 
-takes: fitted transformer, features as an expression; gives: what its `transform` gives.
+takes: fitted transformer, features as an expression; gives: the result of its `transform`.
 
 Each follows the `transform` of scikit-learn 1.5 to 1.9, which works in place in the dtype of the
-rows. All are equal to it to the bit for rows that lie one after the other in memory; NumPy adds the
-squares of `Normalizer` in this order on x86-64, and on other processors norms are within 4 ulp.
+rows. All are equal to it to the bit for C-ordered rows, except the norms of `Normalizer` on
+processors other than x86-64: NumPy adds squares in another order there, and norms are within 4 ulp.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .arithmetic import Arithmetic, dtype_of, to_row
 
 
 def scale_standard(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`StandardScaler`: statistics are rounded to the dtype of the rows."""
+    """Convert `StandardScaler`, whose statistics are rounded to the dtype of the rows."""
     x = do.as_floats(x)
     if step.with_mean:
         x = do.change(x, relax.op.subtract, step.mean_.astype(dtype_of(x)))
@@ -28,20 +28,20 @@ def scale_standard(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def scale_min_max(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`MinMaxScaler`."""
+    """Convert `MinMaxScaler`."""
     x = do.change(do.as_floats(x), do.multiply, step.scale_)
     x = do.change(x, relax.op.add, step.min_)
     return do.clip(x, *step.feature_range) if step.clip else x
 
 
 def scale_max_abs(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`MaxAbsScaler`."""
+    """Convert `MaxAbsScaler`."""
     x = do.change(do.as_floats(x), relax.op.divide, step.scale_)
     return do.clip(x, -1.0, 1.0) if getattr(step, "clip", False) else x
 
 
 def scale_robust(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`RobustScaler`."""
+    """Convert `RobustScaler`."""
     x = do.as_floats(x)
     if step.with_centering:
         x = do.change(x, relax.op.subtract, step.center_)
@@ -49,7 +49,7 @@ def scale_robust(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def normalize(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`Normalizer`: norms near zero count as one."""
+    """Convert `Normalizer`; norms below 10 machine epsilons are replaced by 1."""
     x = do.as_floats(x)
     own = dtype_of(x)
     if step.norm == "l2":
@@ -64,7 +64,7 @@ def normalize(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def binarize(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`Binarizer`: compares in NumPy's common dtype of rows and threshold."""
+    """Convert `Binarizer`, which compares in NumPy's common dtype of rows and threshold."""
     wide = np.result_type(dtype_of(x), step.threshold)
     if wide.kind != "f":
         wide = np.dtype("float64")
@@ -73,7 +73,7 @@ def binarize(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def raise_to_powers(do: Arithmetic, step: Any, x: Any) -> Any:
-    """`PolynomialFeatures`: a product is multiplied from its last factor on."""
+    """Convert `PolynomialFeatures`, which multiplies from the last factor to the first."""
     x = do.as_floats(x)
     own, powers = dtype_of(x), step.powers_
     factors = [np.repeat(np.arange(len(row)), row)[::-1] for row in powers]

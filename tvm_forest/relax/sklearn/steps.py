@@ -1,4 +1,4 @@
-"""The supported steps of a pipeline, their order, and errors that name them.
+"""Converts the steps of a pipeline in order, with errors that name the step.
 
 takes: fitted transformer, features; gives: features.
 """
@@ -23,8 +23,8 @@ class Features(NamedTuple):
     Attributes:
         rows: expression (n, F).
         sparse: whether scikit-learn would hold them as a sparse matrix.
-        by_columns: whether NumPy would hold them column after column, as it does what is picked by
-            a list of columns.
+        by_columns: whether NumPy would hold them column by column in memory, as it does after a
+            selection by a list of columns.
     """
 
     rows: Any
@@ -53,7 +53,7 @@ SAME_SUMS = {"l1": 7, "l2": 2, "max": 2**31}
 """Largest number of columns for which a norm does not depend on the memory order."""
 PASSED_ON = -1
 INEXACT = ("PCA", "TruncatedSVD", "IncrementalPCA", "FactorAnalysis", "FastICA")
-"""Transformers that multiply matrices, and so are not exact."""
+"""Transformers that multiply matrices, whose sums cannot be reproduced exactly."""
 
 
 def transform(do: Arithmetic, name: str, step: Any, features: Features) -> Features:
@@ -61,13 +61,13 @@ def transform(do: Arithmetic, name: str, step: Any, features: Features) -> Featu
 
     Args:
         do: emits expressions.
-        name: what errors call the step.
-        step: a transformer, or "passthrough".
-        features: what it is given.
+        name: name of the step in errors.
+        step: a transformer, None or "passthrough".
+        features: its input.
 
     Raises:
-        UnsupportedModel: it is none of those that are known, or has a part that is not.
-        ModelFormatError: it is not fitted.
+        UnsupportedModel: the transformer, or a part of it, is not supported.
+        ModelFormatError: it is not fitted, or damaged.
     """
     kind = type(step).__name__ if library_of(type(step)) == "sklearn" else ""
     if step is None or step == "passthrough":
@@ -130,7 +130,7 @@ def _is_sparse(step: Any) -> bool:
 def find_width(step: Any) -> int | None:
     """Return the number of features on which a step was fitted.
 
-    `PASSED_ON` for a step that takes any and passes them on, None for one that does not tell.
+    It is `PASSED_ON` for a step that passes on any number of them, and None if it is not known.
     """
     if step is None or isinstance(step, str) or type(step).__name__ == "FunctionTransformer":
         return PASSED_ON
@@ -194,4 +194,4 @@ PARTS: dict[str, Callable[[Arithmetic, str, Any, Features], Features]] = {
     "FeatureUnion": _unite,
     "Pipeline": _follow_pipeline,
 }
-"""Functions for steps that delegate to other transformers, by class name."""
+"""Functions for steps that consist of other transformers, by class name."""

@@ -1,6 +1,6 @@
-"""Runs GPU kernels without a compiler: launch plans and drivers.
+"""Runs GPU kernels without TVM, by launch plans and the GPU's driver.
 
-takes: images of kernels, plans; gives: functions of arrays. Nothing here imports TVM.
+takes: images of kernels, launch plans; gives: functions that take arrays.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """Arrays in memory of a GPU.
 
-takes: a driver, shapes, dtypes; gives: DeviceArray, which other libraries take without a copy.
+takes: a driver, shapes, dtypes; gives: DeviceArray, which other libraries can use without a copy.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .memory import Piece
 
 
 class DeviceArray:
-    """An array in memory of a GPU, that other libraries take by DLPack without a copy.
+    """An array in memory of a GPU, which other libraries can use by DLPack without a copy.
 
     The work that fills it may still be in progress; a consumer names the stream on which it will
     use the array, and that stream waits. `numpy()` copies the array to the host.
 
     Attributes:
-        shape, dtype: of the array, which is C-ordered.
-        nbytes: its size.
-        pointer: its address.
+        shape, dtype: shape and dtype of the array, which is C-ordered.
+        nbytes: size in bytes.
+        pointer: address on the GPU.
         stream: stream on which it is filled.
     """
 
@@ -55,7 +55,7 @@ class DeviceArray:
         self.pointer = pointer
 
     def squeeze(self, axis: int = 1) -> DeviceArray:
-        """Return itself as (R,) if it is (R, 1); other axes are refused."""
+        """Change the shape (R, 1) to (R,) in place; other shapes and `axis` are ignored."""
         if self.shape[1:] == (1,):
             self.shape = self.shape[:1]
         return self
@@ -140,5 +140,5 @@ class DeviceArray:
 
 
 def to_driver_stream(stream: int | None) -> int:
-    """Convert DLPack's number of a stream to the driver's; DLPack has 1 for CUDA's default."""
+    """Convert DLPack's stream number to the driver's: the default stream is 1 there, 0 here."""
     return 0 if stream in (None, 1) else int(stream or 0)

@@ -20,7 +20,7 @@ AMDGPU = 224
 """Machine number of AMD GPUs in an ELF header."""
 
 NOTE, METADATA = 7, 32
-"""Type of a section of notes, and type of the metadata note."""
+"""Type code of an ELF section with notes, and of the note with the metadata."""
 
 
 class KernelNeeds(NamedTuple):
@@ -28,8 +28,8 @@ class KernelNeeds(NamedTuple):
 
     Attributes:
         argument_sizes: bytes of each parameter, in order, without those that the runtime adds.
-        shared: bytes of shared memory of a block.
-        threads: most threads of a block.
+        shared: bytes of shared memory that a block uses.
+        threads: largest number of threads in a block.
     """
 
     argument_sizes: tuple[int, ...]
@@ -41,9 +41,9 @@ class CodeObject(NamedTuple):
     """The contents of a code object.
 
     Attributes:
-        gpu: the processor, such as "gfx942".
+        gpu: the GPU's architecture, such as "gfx942".
         kernels: resources of each kernel, by name.
-        metadata: the whole document.
+        metadata: the whole MessagePack document.
     """
 
     gpu: str
@@ -81,7 +81,7 @@ def _read_needs(kernel: dict[str, Any]) -> KernelNeeds:
 
 
 class Section(NamedTuple):
-    """A section of an ELF file, see `elf.h`; `link` is the number of the one that belongs to it."""
+    """A section of an ELF file, see `elf.h`; `link` is the number of an associated section."""
 
     kind: int
     address: int

@@ -1,7 +1,7 @@
 """GPUs of NVIDIA, through the driver's own library.
 
-takes: cubins or PTX; gives: a Driver. Needs libcuda and no toolkit. The primary context is used, as
-CUDA's runtime and PyTorch do, so that their pointers and streams are ours as well.
+takes: cubins or PTX; gives: a Driver. Needs libcuda and no toolkit. It uses the primary context, as
+CUDA's runtime and PyTorch do, so their pointers and streams can be used here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ERROR_LOG, ERROR_LOG_SIZE = 5, 6
 """Options of cuModuleLoadDataEx."""
 
 MOST_THREADS, STATIC_SHARED, DYNAMIC_SHARED, SHARED_PERCENT = 0, 1, 8, 9
-"""Kernel attributes: most threads of a block, declared bytes of shared memory, most dynamic bytes
-at launch, and the share of a multiprocessor's memory used as shared memory; the rest is its first
-cache."""
+"""Kernel attributes: largest number of threads in a block, bytes of static shared memory, limit of
+dynamic shared memory, and the percentage of a multiprocessor's memory used as shared memory; the
+rest is its L1 cache."""
 
 RESERVED_SHARED = 1 << 10
 """Bytes of shared memory of each block that the driver keeps for itself."""
@@ -31,11 +31,15 @@ RENEWED = (
     *("DeviceTotalMem", "MemAlloc", "MemFree", "MemcpyHtoDAsync", "MemcpyDtoHAsync"),
     *("MemcpyDtoDAsync", "EventDestroy", "CtxPushCurrent", "CtxPopCurrent"),
 )
-"""Functions that have a suffix "_v2", since the plain name is an older form."""
+"""Functions called by their names with "_v2", since the plain names are an older interface."""
 
 
 class CudaDriver(SharedApiDriver):
-    """An NVIDIA GPU; `limits` also has the bytes of dynamic shared memory."""
+    """An NVIDIA GPU.
+
+    `limits` also has the compute capability, the threads and shared memory of a multiprocessor, and
+    "most_shared", the bytes of shared memory that a block may have if it asks for them.
+    """
 
     name = "cuda"
     libraries = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
@@ -119,8 +123,8 @@ class CudaDriver(SharedApiDriver):
     def _find_shared_percent(self, blocks: int, threads: int, shared: int) -> int:
         """Return the percentage of a multiprocessor's memory to use as shared memory.
 
-        By default the driver reserves it for as many blocks as fit, even if a launch has fewer, and
-        leaves too little cache.
+        By default the driver reserves shared memory for as many blocks as fit on a multiprocessor,
+        even if a launch has fewer, which leaves too little for the L1 cache.
         """
         limits = self.limits
         each = min(-(-blocks // limits["processors"]), limits["processor_threads"] // threads)

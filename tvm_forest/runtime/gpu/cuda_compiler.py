@@ -3,11 +3,11 @@
 takes: CUDA C++, an architecture, the driver's version; gives: a cubin, or PTX for a GPU that the
 compiler does not know.
 
-NVRTC is looked for among installed libraries and Python packages, then nvcc. For all GPUs at once
-nvcc comes first: it puts several cubins and PTX into one image, NVRTC makes PTX only. A driver
-loads cubins of its own major version of CUDA and of older ones, and PTX of its own version and of
-older ones; so a compiler that is too new gives way to the next. Results must not depend on the
-compiler: subnormal numbers are kept, products and sums are rounded one by one.
+NVRTC is tried first, from installed libraries and Python packages, then nvcc. For an image that all
+GPUs can load, nvcc is tried first: it puts several cubins and PTX into one image, while NVRTC makes
+only PTX. A driver loads cubins of its own major version of CUDA or older ones, and PTX of its own
+version or older ones; a compiler that is too new for the driver is skipped. Results must not depend
+on the compiler: subnormal numbers are kept, and products and sums are rounded separately.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ from ...system.process.scratch import make_folder
 from .driver import find_library
 
 OPTIONS = ("--ftz=false", "--fmad=false", "--prec-div=true", "--prec-sqrt=true")
-"""Never fast math: its comparisons take subnormal thresholds for zero."""
+"""Options that keep arithmetic exact; fast math would compare subnormal thresholds as zero."""
 
 ANY = "any"
-"""Name for an image that every GPU from sm_80 on can load."""
+"""Name of the architecture of an image that every GPU from sm_80 on can load."""
 
 OLDEST = "80"
 SHIPPED = (OLDEST, "90", "120")
-"""Architectures of an image's cubins, if nvcc supports them; the driver compiles for others."""
+"""Architectures with a cubin in an image for `ANY`, as far as nvcc supports them.
+
+For other GPUs the driver compiles the image's PTX.
+"""
 
 REMEDY = "pip install nvidia-cuda-nvrtc, or install CUDA's nvcc and put it on PATH"
 
@@ -45,7 +48,7 @@ class Compiler(NamedTuple):
 
     Attributes:
         name: "NVRTC" or "nvcc".
-        version: CUDA version, major and minor.
+        version: CUDA version, as (major, minor).
         tool: the library of NVRTC, or the path of nvcc.
         known: numbers of the architectures for which it makes cubins.
     """
@@ -71,7 +74,7 @@ class Compiler(NamedTuple):
         return self.version <= loads
 
     def compile(self, source: str, architecture: str) -> bytes:
-        """Compile source text; return the code.
+        """Compile source text; return a cubin, PTX, or for `ANY` under nvcc a fat binary.
 
         Raises:
             BuildError: the compiler refuses the source or the architecture.
@@ -82,7 +85,7 @@ class Compiler(NamedTuple):
 
 
 def compile_cuda(source: str, architecture: str, driver: int | None = None) -> bytes:
-    """Compile for a GPU.
+    """Compile CUDA source for a GPU, with the first compiler whose output the driver can load.
 
     Args:
         source: CUDA C++ that includes no headers under NVRTC.
@@ -110,7 +113,7 @@ def compile_cuda(source: str, architecture: str, driver: int | None = None) -> b
 
 
 def _compilers(architecture: str) -> Iterator[Compiler]:
-    """Yield the installed compilers in order of preference; opens them one by one."""
+    """Yield the installed compilers in order of preference; each is opened when it is reached."""
     nvcc = find_nvcc()
     path = [_describe_nvcc(nvcc)] if nvcc is not None else []
     if architecture == ANY:
@@ -122,12 +125,12 @@ def _compilers(architecture: str) -> Iterator[Compiler]:
 
 
 def has_compiler() -> bool:
-    """Return whether a compiler is installed."""
+    """Return whether NVRTC or nvcc is installed."""
     return find_nvcc() is not None or next(iter(find_nvrtcs()), None) is not None
 
 
 def find_nvrtcs() -> Iterator[Any]:
-    """Yield the installed NVRTC libraries, the newest of each place first."""
+    """Yield the installed NVRTC libraries, the newest in each folder first."""
     for name in (*_find_installed(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"):
         library = _open(name)
         if library is not None:
@@ -136,7 +139,7 @@ def find_nvrtcs() -> Iterator[Any]:
 
 @functools.cache
 def _open(name: str) -> Any | None:
-    """Open NVRTC, after its builtins library, which it loads by name alone."""
+    """Open NVRTC, after its builtins library, which NVRTC would search by name without a path."""
     beside = glob.glob(f"{os.path.dirname(name)}/libnvrtc-builtins.so.*")
     find_library(beside)
     return find_library((name,))
@@ -235,7 +238,7 @@ def _compile_by_nvcc(nvcc: str, source: str, architecture: str) -> bytes:
 
 
 def _image_options(nvcc: str, architecture: str) -> list[str]:
-    """Return the options for a cubin, or for one image with code for several architectures."""
+    """Return nvcc's options for a cubin, or for one image with code for several architectures."""
     if architecture != ANY:
         return ["-cubin", f"-arch={architecture}"]
     known = _describe_nvcc(nvcc).known

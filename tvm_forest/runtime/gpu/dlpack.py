@@ -2,8 +2,9 @@
 
 takes: objects with `__dlpack__`; gives: Tensor, and capsules.
 
-The structures are those of dlpack.h (https://github.com/dmlc/dlpack). Arrays are taken as version
-0 has them, which all libraries still give, and given as version 1 to those who ask for it.
+The structures are those of dlpack.h (https://github.com/dmlc/dlpack). Arrays are imported in the
+form of version 0, which all libraries still export, and exported in the form of version 1 to
+consumers that ask for it.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from ...errors import InputError
 CPU = 1
 HOST = (CPU, 0)
 KINDS = {"cuda": 2, "opencl": 4, "rocm": 10}
-"""DLPack's numbers of devices."""
+"""DLPack's device type codes, by kind of target."""
 
 LETTERS = "iuf"
-"""Letters of numpy's dtypes, by DLPack's type codes."""
+"""Letters of numpy's dtypes; the index of each is DLPack's type code."""
 
 FRESH, FRESH_1 = b"dltensor", b"dltensor_versioned"
 """Names of an unconsumed capsule, in versions 0 and 1."""
@@ -33,7 +34,7 @@ IS_COPY = 2
 """Flag of an array that has no other owner."""
 
 FORM = Struct("@PiiiBBHPPQ")
-"""The memory format of `_Tensor`, to read it at once."""
+"""The memory format of `_Tensor`, to unpack all its fields by one call."""
 
 PAIR = Struct("2q")
 
@@ -92,8 +93,8 @@ class Tensor(NamedTuple):
 
     Attributes:
         pointer: address of its first element.
-        shape: of the array.
-        dtype: of its elements.
+        shape: shape of the array.
+        dtype: dtype of its elements.
         device: number of the GPU.
         keeps: owner of the memory.
     """
@@ -106,7 +107,10 @@ class Tensor(NamedTuple):
 
 
 def device_of(array: Any) -> tuple[int, int]:
-    """Return the kind and number of an array's device; (1, 0) if it has no such method."""
+    """Return DLPack's type code and number of an array's device; (1, 0) is the host.
+
+    Objects without `__dlpack_device__` count as being on the host.
+    """
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
         return CPU, 0
     kind, number = array.__dlpack_device__()
@@ -173,7 +177,7 @@ def give(
 
     Args:
         tensor: the array.
-        kind: kind of its device.
+        kind: DLPack's type code of its device.
         max_version: newest DLPack version that the consumer reads; None for version 0.
         is_copy: whether the array has no other owner; version 1 reports this.
     """
@@ -205,7 +209,8 @@ def _release_untaken(
 ) -> None:
     """Release the array of a capsule that was never consumed.
 
-    All it needs are arguments, because at interpreter exit the module's names are gone.
+    The functions that it calls are default arguments, because the module's names are gone when the
+    interpreter exits.
     """
     for name in names:
         if is_valid(capsule, name):
@@ -213,5 +218,5 @@ def _release_untaken(
 
 
 for _callback in (_delete, _release_untaken):
-    # Others may be done with an array when Python has dropped all modules at its end.
+    # Consumers may release an array after Python has dropped all modules at its exit.
     _python.Py_IncRef(ctypes.py_object(_callback))

@@ -2,10 +2,9 @@
 
 takes: images, numbers of bytes, arrays; gives: modules, pointers, launches, seconds.
 
-What differs between libraries is in `shared_api`, of which CUDA and HIP have a part each, and in
-`opencl`. A pointer is the integer that the library knows memory of the GPU by, and a stream the one
-that it knows a queue of work by; 0 is the default stream. Work on one stream is done in order. A
-call that fails raises DeviceError.
+CUDA and HIP implement `Driver` by `shared_api`, OpenCL by `opencl`. A pointer is the library's
+integer for memory of the GPU, and a stream its integer for a queue of work; 0 is the default
+stream. Work on one stream is done in order. A call that fails raises DeviceError.
 """
 
 from __future__ import annotations
@@ -50,16 +49,17 @@ if hasattr(os, "register_at_fork"):
 class Driver(ABC):
     """One GPU.
 
-    The first attributes are class attributes, which differ between libraries.
+    The attributes up to `alignment` are class attributes, which subclasses set.
 
     Attributes:
-        name: kind of the target.
-        libraries: file names under which the library is searched.
+        name: kind of the target, such as "cuda".
+        libraries: file names under which the driver's library is searched.
         missing: error text if none is found, with {tried} for these names.
         prefix: prefix of the names of the library's functions.
-        symbols: names of those functions that are not the prefix plus the name in this package.
-        parameters: types of the parameters of those functions that take addresses or sizes, which
-            ctypes would pass as 32 bits without.
+        symbols: names of functions in the library where they are not the prefix plus the name that
+            this package uses.
+        parameters: parameter types of the functions that take addresses or sizes; without them
+            ctypes would pass 32 bits.
         runtime: name of the library in messages.
         update: remedy if the library is too old.
         visible: the environment variable that hides GPUs.
@@ -71,12 +71,12 @@ class Driver(ABC):
         version: version of the library, in its own encoding.
         architecture: architecture that code is compiled for, such as "sm_90".
         title: the GPU's product name.
-        memory: its bytes.
-        limits: "threads" and bytes of "shared" memory of a block, "processors", and more.
-        pool, frames: memory that earlier calls have left for later ones: on the GPU, and for
-            staging host rows, see `staging`.
+        memory: bytes of memory of the GPU.
+        limits: "threads" and bytes of "shared" memory of a block, "processors" (multiprocessors),
+            and more.
+        pool, frames: memory that calls reuse: on the GPU, and for copying host rows, see `staging`.
         functions: functions of the library by name, cached after their first call.
-        is_behind: whether a parent process opened it before a fork.
+        is_behind: whether the parent process opened it before a fork, so that it cannot be used.
     """
 
     name: str
@@ -124,11 +124,11 @@ class Driver(ABC):
 
     @abstractmethod
     def _describe_error(self, code: int) -> bytes | None:
-        """Return the library's words for an error."""
+        """Return the library's description of an error."""
 
     @property
     def identity(self) -> str:
-        """The facts on which times depend: product name, architecture, multiprocessors, memory."""
+        """A text of what timings depend on: product, architecture, multiprocessors, memory."""
         count, size = self.limits["processors"], self.memory >> 20
         return f"{self.title}, {self.architecture}, {count} multiprocessors, {size} MB"
 
@@ -145,9 +145,9 @@ class Driver(ABC):
         """Unload a module, none of whose kernels is running."""
 
     def enter(self) -> Any:
-        """Make the GPU current on this thread.
+        """Make the GPU current on this thread; return a value for `leave`.
 
-        Return a value for `leave`, None if it already was.
+        The value is None if the GPU already was current.
         """
         return None
 
@@ -159,11 +159,14 @@ class Driver(ABC):
         """Allocate bytes of GPU memory; return the pointer."""
 
     def allocate_while_captured(self, size: int) -> int:
-        """Like `allocate`, while work of this thread is captured into a graph."""
+        """Allocate memory like `allocate`, while a graph captures the work of this thread."""
         return self.allocate(size)
 
     def relaxed(self) -> AbstractContextManager[None]:
-        """Allow this thread calls that do not affect a captured stream."""
+        """Return a context in which this thread may make calls unrelated to a captured stream.
+
+        Without it, the library refuses some of them, such as allocations, during a capture.
+        """
         return nullcontext()
 
     @abstractmethod
@@ -176,7 +179,7 @@ class Driver(ABC):
 
     @abstractmethod
     def free(self, pointer: int) -> None:
-        """Free memory after all work that uses it: waits for the GPU."""
+        """Free memory; work in progress that uses it is finished first."""
 
     def part(self, pointer: int, begin: int, size: int) -> int:
         """Return the pointer of a part of an allocation, at a multiple of `alignment`.
@@ -240,13 +243,13 @@ class Driver(ABC):
     def wait_for_all(self, stream: int) -> None:
         """Make later work on `stream` wait for all earlier work on the GPU, from any source.
 
-        Other streams are not queried, as they may be destroyed. With old libraries the caller
-        waits.
+        It does not touch the other streams, which may already be destroyed. Old libraries, and
+        OpenCL, make the calling thread wait instead.
         """
 
     @abstractmethod
     def mark(self, stream: int, flags: int = 0) -> c_void_p:
-        """Record an event after the current work on a stream; `seconds` frees it."""
+        """Record an event after the current work on a stream; `seconds` or `destroy` frees it."""
 
     @abstractmethod
     def destroy(self, event: c_void_p) -> None:
@@ -258,7 +261,7 @@ class Driver(ABC):
 
     @abstractmethod
     def seconds(self, first: c_void_p, last: c_void_p) -> float:
-        """Wait for two events, return the GPU seconds between them, and free them."""
+        """Wait for two events, free them, and return the seconds between them on the GPU."""
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -294,7 +297,11 @@ class Driver(ABC):
             self._check(self.symbol(function), code, detail)
 
     def _find(self, function: str) -> Any:
-        """Return a function of the library; refuses in a forked process."""
+        """Return a function of the library.
+
+        Raises:
+            DeviceError: the library lacks it, or this process was forked after the GPU was opened.
+        """
         if self.is_behind:
             raise DeviceError(f"{self.name}: this process was forked; {FORKED}")
         found = self.functions.get(function)

@@ -3,15 +3,15 @@
 takes: a driver, an image, plans, arrays of a model; gives: results, in memory of the GPU.
 
 The arrays of the model are copied to the GPU once. A plan is bound once to kernels and to these
-arrays, and becomes a Python function whose sizes are written out:
+arrays, which makes it a Python function with sizes and addresses as literals:
 
     def run(take, stream, n, p0, p1):         # rows and results; 139648: where the nodes are
         t0 = take((n + 7) // 8 * 416)
         launch_0(stream, ((n + 7) // 8, 1, 1), (8, 13, 1), 0, 139648, t0, p0, p1, n)
 
-Memory that a call needs is taken from what earlier calls on the same stream have left, and given
-back as soon as the work is started: the work of a stream is done in order, so the next call cannot
-write to it too early. Only where the work becomes a graph, it is kept as long as the model.
+A call takes temporary memory from a pool for its stream, and returns it as soon as the work is
+started: the work of a stream is done in order, so the next call cannot write to it too early. Only
+memory used by a captured graph is kept as long as the model.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Executor:
         """Bind a plan to arrays of the model, which are copied to the GPU.
 
         Raises:
-            DeviceError: the driver refuses a call, or work on the stream becomes a graph.
+            DeviceError: the driver refuses a call, or the stream is being captured into a graph.
         """
         if self.driver.is_capturing(stream):
             raise DeviceError(
@@ -88,11 +88,11 @@ class Executor:
 
 
 class BoundPlan:
-    """A plan bound to its kernels and the model.
+    """A launch plan bound to its kernels and to the model's arrays on the GPU.
 
     Attributes:
-        driver: of the GPU.
-        model: the arrays that it reads.
+        driver: driver of the GPU.
+        model: arrays of the model that it reads, on the host.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class BoundPlan:
         pointers: Sequence[int],
         kernels: dict[str, LoadedKernel],
     ) -> None:
-        """Compile the plan to a Python function; `pointers` are those of the model."""
+        """Compile the plan to a Python function; `pointers` are GPU addresses of `model`."""
         self._executor, self.driver, self.model = executor, executor.driver, model
         rows, *others = plan.parameters
         names = dict(zip(others, pointers, strict=False))
@@ -150,10 +150,10 @@ class BoundPlan:
         """Start the work for n rows on the GPU, and return the result arrays.
 
         Args:
-            rows: where the first row is.
+            rows: GPU address of the first row.
             n: number of rows.
             results: shape and dtype of each result.
-            stream: on which the work is done.
+            stream: stream for the work.
             keeps: owner of the rows, kept alive until they are read.
         """
         driver, arrays = self.driver, list[DeviceArray]()
@@ -162,7 +162,7 @@ class BoundPlan:
             is_captured = stream != 0 and driver.is_capturing(stream)
             pointer, kept = None, None
             for shape, dtype in results:
-                if is_captured:  # the graph may run as long as somebody has what it writes
+                if is_captured:  # the graph may run as long as its results exist
                     pointer = self.take_for_graph(dtype.itemsize * prod(shape))
                     kept = keeps, self
                 arrays.append(DeviceArray(driver, shape, dtype, stream, kept, pointer))
@@ -175,14 +175,17 @@ class BoundPlan:
         return arrays
 
     def take_for_graph(self, size: int) -> int:
-        """Return memory for a graph, which no other call uses while the model exists."""
+        """Allocate memory for a graph; no other call uses it while the model exists."""
         pointer = self.driver.allocate_while_captured(size)
         self._executor.captured.append(pointer)
         return pointer
 
 
 class BoundLaunch:
-    """A launch, with the kernel and room for its arguments; several threads may call it."""
+    """A step of a plan that launches a kernel, with buffers for its arguments.
+
+    Several threads may call it at once.
+    """
 
     def __init__(self, driver: Driver, kernel: LoadedKernel, step: Launch) -> None:
         self._launch: Callable[..., None] = driver.launch
@@ -195,7 +198,7 @@ class BoundLaunch:
             return
         try:
             arguments = self._idle.pop()
-        except IndexError:  # others use all that there are
+        except IndexError:  # other threads use all that there are
             arguments = Arguments(self._kinds)
         arguments.set(*values)
         self._launch(self._kernel, grid, block, shared, arguments, stream)

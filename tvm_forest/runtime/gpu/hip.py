@@ -1,7 +1,7 @@
 """GPUs of AMD, through the HIP runtime.
 
 takes: code objects; gives: a Driver. Needs libamdhip64 and nothing else of ROCm. Pointers and
-streams are those of PyTorch for ROCm as well.
+streams can be exchanged with PyTorch for ROCm.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .kernels import Arguments, LoadedKernel, Module, Size
 from .shared_api import CAPTURING, SharedApiDriver
 
 PROPERTIES = ("hipGetDevicePropertiesR0600", "hipGetDeviceProperties")
-"""Names of the query of properties.
+"""Names of the function that returns a GPU's properties, the newer one first.
 
-The struct changed, and the GPU's name is searched in either.
+The two fill different structs; the GPU's name is searched in the bytes of either.
 """
 
 

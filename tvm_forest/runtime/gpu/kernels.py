@@ -1,6 +1,6 @@
 """Modules, kernels and arguments for launches.
 
-takes: handles, values; gives: Module, LoadedKernel, and Arguments where a launch reads them.
+takes: handles, values; gives: Module, LoadedKernel, and Arguments, whose memory a launch reads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Module(NamedTuple):
 
     Attributes:
         handle: the library's handle.
-        needs: resources of each kernel according to the image, by name; empty if the library is
-            queried.
+        needs: resources of each kernel according to the image, by name; empty if `find_kernel`
+            queries the library for them.
     """
 
     handle: Any
@@ -31,7 +31,7 @@ class Module(NamedTuple):
 
 
 class BlockNeeds(NamedTuple):
-    """Most threads of a block of a kernel, and its declared bytes of shared memory."""
+    """A kernel's largest number of threads in a block, and its bytes of static shared memory."""
 
     threads: int
     shared: int
@@ -44,8 +44,8 @@ class LoadedKernel:
     Attributes:
         handle: the library's handle.
         name: name in the image.
-        needs: resources according to the image or the library.
-        checked: grid, block and dynamic shared memory of the last launch that was checked.
+        needs: resources that it needs, according to the image or the library.
+        checked: grid, block and bytes of dynamic shared memory of the last launch that was checked.
     """
 
     handle: Any

@@ -1,7 +1,7 @@
-"""Functions made of kernels, by name, as a predictor calls them.
+"""Libraries of functions that run on a GPU, as a predictor calls them.
 
-takes: source, plans, a backend; gives: KernelLibrary. It finds the GPU when it is called first, so
-that a model can be built, looked at and saved where there is none.
+takes: source, plans, a backend; gives: KernelLibrary. It opens the GPU on the first call, so that a
+model can be built, inspected and saved on a machine without one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ STORED = ("kind", "source", "plans", "architecture", "images")
 
 
 class Backend(NamedTuple):
-    """The way in which kernels are loaded onto a GPU.
+    """How kernels are compiled and loaded for a GPU.
 
     Attributes:
-        open: opens the driver of the GPU.
-        translate: returns an image for the source, the architecture of the GPU, and the version of
-            its driver if known.
+        open: function that opens the driver of the GPU.
+        translate: function of the source, the architecture of the GPU and the version of its driver
+            (or None); returns an image.
     """
 
     open: Callable[[], Any]
@@ -46,9 +46,9 @@ class KernelLibrary:
     Attributes:
         kind: kind of the target.
         source: text of the kernels.
-        plans: launch plan of each function.
-        backend: how the kernels are loaded.
-        architecture: architecture of the code; None for that of the present GPU.
+        plans: launch plan of each function, by name.
+        backend: how the kernels are compiled and loaded.
+        architecture: architecture of the code; None for that of the GPU at hand.
         images: code of the kernels compiled so far, by architecture.
     """
 
@@ -67,12 +67,12 @@ class KernelLibrary:
 
     @property
     def architectures(self) -> list[str]:
-        """Architectures of existing or future code; empty until a GPU is queried."""
+        """The architectures that there is or will be code for; empty if none is decided yet."""
         return [self.architecture] if self.architecture is not None else list(self.images)
 
     @property
     def executor(self) -> Executor:
-        """The kernels on the GPU.
+        """The kernels on the GPU, which is opened on first use.
 
         Raises:
             DeviceError: no GPU, no driver, no compiler, or code of another GPU.
@@ -91,20 +91,20 @@ class KernelLibrary:
     def share(self) -> KernelLibrary:
         """Return a library of the same kernels for another model.
 
-        A library's copies on the GPU exist as long as the library.
+        Each library has its own copies of a model's arrays on the GPU, and frees them at its end.
         """
         return replace(self, _executor=None, _lock=make_lock())
 
     def image(self, architecture: str, driver: int | None = None) -> bytes:
-        """Return the code of the kernels for an architecture.
+        """Return the code of the kernels for an architecture; compile it on first use.
 
         Args:
             architecture: architecture of the GPU.
-            driver: version of the driver that is to load it, None if that is not known.
+            driver: version of the driver that will load the code, None if it is not known.
 
         Raises:
-            DeviceError: no compiler that will do.
-            BuildError: it refuses the source.
+            DeviceError: there is no suitable compiler, or the code was built for other GPUs.
+            BuildError: the compiler refuses the source.
         """
         if architecture not in self.images:
             made = self.backend.translate(self.source, architecture, driver)
@@ -131,7 +131,7 @@ class KernelLibrary:
         """Return the source text of the kernels.
 
         Raises:
-            BuildError: there is no such text.
+            BuildError: `kind` is not that of the library.
         """
         if kind != self.kind:
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use {self.kind!r}")
@@ -142,7 +142,7 @@ class KernelFunction:
     """A function of rows, arrays of the model, and results.
 
     Attributes:
-        library: library that contains it.
+        library: library that contains the function.
         plan: its launch plan.
     """
 
@@ -155,13 +155,15 @@ class KernelFunction:
 
         Args:
             rows: (R, F).
-            others: ModelArray of the model, then arrays that results are written to.
+            others: first the arrays of the model, each a ModelArray, then arrays for the results.
         """
         model = [x for x in others if isinstance(x, ModelArray)]
         run_on_host(self.bind(model), rows, others[len(model) :])
 
     def bind(self, model: Sequence[ModelArray], stream: int = 0) -> BoundPlan:
-        """Return the plan bound to the GPU and to arrays of the model; always to the same.
+        """Return the plan bound to the GPU and to arrays of the model.
+
+        The first call binds it; later calls return the same object.
 
         Raises:
             DeviceError: see `KernelLibrary.executor` and `Executor.bind`.

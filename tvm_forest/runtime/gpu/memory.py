@@ -1,9 +1,9 @@
-"""A pool of GPU memory that calls leave for later ones.
+"""A pool of GPU memory that calls reuse.
 
 takes: a driver, numbers of bytes; gives: pieces of memory.
 
-    take 700 bytes on stream 7 --> a piece of 704 that stream 7 has left, or one of up to 1,408,
-                                   or a new one of 704
+    take 700 bytes on stream 7 --> an idle piece of stream 7 of 704 bytes, or one below 1,408 bytes,
+                                   or a new piece of 704 bytes
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ MIN_BYTES = 512
 """Bytes of the smallest piece."""
 
 CLASSES = 8
-"""Piece sizes per factor of two, so that at most an eighth is wasted."""
+"""Number of piece sizes from one power of two to the next: rounding up adds at most an eighth."""
 
 IDLE_TURNS = 1000
-"""Pieces that stay idle while so many others are taken are freed."""
+"""Every this many calls of `take`, pieces that were idle all that time are freed."""
 
 IDLE_SHARE = 4
-"""All idle pieces are freed if they would exceed this fraction, a fourth, of the GPU's memory."""
+"""All idle pieces are freed when a new one would bring them above 1 / 4 of the GPU's memory."""
 
 
 class Piece:
-    """Memory of a GPU.
+    """A piece of memory on a GPU.
 
     Attributes:
         pointer: its address.
         size: its bytes.
-        stream: stream on which it was last used.
-        turn: the pool's counter at that time.
+        stream: stream that it was allocated for, and on which it is reused.
+        turn: the pool's count of calls of `take` when it was last returned.
     """
 
     __slots__ = ("pointer", "size", "stream", "turn")
@@ -58,24 +58,25 @@ class MemoryPool:
     last. There is no lock, because the garbage collector may return memory at any time, even on a
     thread that is taking some. Each step is one atomic call of a dict or deque.
 
-    A piece that other streams have used, too, is theirs no longer, and they may be gone: it is kept
-    apart until its own stream has no other, which then waits for all that the GPU has to do. Graphs
-    that others capture meanwhile would not bear that, as they would not bear a new piece either.
+    A piece that other streams have used too is set aside: they may still read it, and cannot be
+    queried, as they may be destroyed. It is reused when its own stream has no other piece: that
+    stream then waits for all work on the GPU. The wait fails while another thread captures a graph,
+    as a new allocation would.
     """
 
     def __init__(self, driver: Driver) -> None:
-        """Begin with nothing."""
+        """Make an empty pool."""
         self._driver, self._most = driver, driver.memory // IDLE_SHARE
         self._idle: dict[tuple[int, int], deque[Piece]] = {}  # by stream and size, the oldest first
         self._used_elsewhere: dict[int, deque[Piece]] = {}  # by stream
-        self._held = deque[Any]()  # events, and what is kept until the GPU has come to them
+        self._held = deque[Any]()  # events, each with an object kept until the GPU reaches it
         self._turns, self._turn = itertools.count(1), 0
 
     def take(self, size: int, stream: int) -> Piece:
-        """Return a piece of so many bytes or more.
+        """Return a piece of at least `size` bytes.
 
         Raises:
-            DeviceError: the GPU has no such memory left.
+            DeviceError: the GPU has not enough memory left.
         """
         self._turn = turn = next(self._turns)
         if not turn % IDLE_TURNS:
@@ -91,7 +92,7 @@ class MemoryPool:
         return found or self._allocate(size, stream)
 
     def give(self, piece: Piece, is_used_elsewhere: bool = False) -> None:
-        """Return a piece to the pool, for work after the current work on its stream.
+        """Put a piece back into the pool; only later work on its stream may use it.
 
         Args:
             piece: a piece from `take`.
@@ -123,31 +124,31 @@ class MemoryPool:
                 self._driver.destroy(event)
 
     def trim(self, turn: int | None = None) -> None:
-        """Free the idle pieces, or only those idle since a turn."""
+        """Free the idle pieces; given a turn, only those returned at that turn or before."""
         for pieces in (*self._idle.values(), *self._used_elsewhere.values()):
             with suppress(IndexError):
                 while turn is None or pieces[0].turn <= turn:
                     self._driver.free(pieces.popleft().pointer)
 
     def count_idle_bytes(self) -> int:
-        """Return the bytes of all idle pieces."""
+        """Return the bytes of all idle pieces, except those that other streams have used."""
         return sum(size * len(pieces) for (_, size), pieces in tuple(self._idle.items()))
 
     def _settle(self, stream: int) -> None:
-        """Make a stream wait for others that used its pieces, and take these back."""
+        """Make a stream wait for all work on the GPU, so that its pieces set aside become idle."""
         pieces = self._used_elsewhere[stream]
         found = [pieces.popleft() for _ in range(len(pieces))]
         is_settled = False
         try:
             self._driver.wait_for_all(stream)
             is_settled = True
-        except DeviceError:  # perhaps work becomes a graph; later, then
+        except DeviceError:  # perhaps a graph is being captured: try again later
             pass
         for piece in found:
             self.give(piece, not is_settled)
 
     def _find_larger(self, size: int, stream: int) -> Piece | None:
-        """Return the smallest idle piece of up to twice the size; None if there is none."""
+        """Return the smallest idle piece below twice the size; None if there is none."""
         fitting = [
             key for key in tuple(self._idle) if key[0] == stream and size <= key[1] < 2 * size
         ]
@@ -169,7 +170,7 @@ class MemoryPool:
 
 @functools.lru_cache
 def round_up(size: int) -> int:
-    """Round up to a size of pieces."""
+    """Round a number of bytes up to a size of pieces, see `CLASSES`."""
     if size <= MIN_BYTES:
         return MIN_BYTES
     step = (1 << ((size - 1).bit_length() - 1)) // CLASSES

@@ -1,6 +1,6 @@
 """The launch plan of a GPU function: allocations, launches, and loops around them.
 
-takes: JSON, or steps; gives: Plan, whose sizes are arithmetic on the number of rows, n.
+takes: JSON, or steps; gives: Plan, whose sizes are expressions of n, the number of rows.
 
     allocate part: (n + 7) // 8 * 416 bytes
     predict_kernel<<<((n + 7) // 8, 1, 1), (8, 13, 1)>>>(base, nodes, part, rows, int64 n)
@@ -20,7 +20,7 @@ SizeExpr = Any
 ("*", ("//", ("+", "n", 7), 8), 416) is (n + 7) // 8 * 416."""
 
 INFIX = {*("+", "-", "*", "//", "%", "<", "<=", "==", "and", "or")}
-"""Operators that Python writes between its operands."""
+"""Operators that Python writes between two operands."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Launch:
     Attributes:
         kernel: its name in the image.
         arguments: in order, ("pointer", name of an array) or (dtype, expression).
-        grid, block: x, y and z.
-        shared: bytes of shared memory beside those that the kernel declares.
+        grid, block: sizes x, y and z, in blocks and in threads.
+        shared: bytes of dynamic shared memory.
     """
 
     kernel: str
@@ -51,7 +51,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class HostLoop:
-    """Steps for `variable` = 0 to `count` - 1; a condition is a loop of at most one round."""
+    """Steps repeated for `variable` = 0 to `count` - 1; an `if` is a loop whose count is 0 or 1."""
 
     variable: str
     count: SizeExpr
@@ -69,7 +69,7 @@ class Plan:
 
     Attributes:
         parameters: names of the arrays that it takes, in order: rows, the model's, results.
-        steps: in order; "n" is the number of rows.
+        steps: steps in order; in their expressions "n" is the number of rows.
     """
 
     parameters: tuple[str, ...]
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def allocations(self) -> tuple[Allocate, ...]:
-        """All memory that is allocated, in order."""
+        """All allocations in order."""
         return tuple(step for step in _walk(self.steps) if isinstance(step, Allocate))
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Plan:
 
 
 def _walk(steps: tuple[HostStep, ...]) -> Iterator[HostStep]:
-    """Yield all steps, also those of loops."""
+    """Yield all steps, including those inside loops."""
     for step in steps:
         yield step
         if isinstance(step, HostLoop):
@@ -125,11 +125,11 @@ def _to_tuples(value: Any) -> Any:
 
 
 class PythonNames(NamedTuple):
-    """Python names for the names in a plan, so that no text of the plan gets into code.
+    """Python text for the names in a plan, so that no text of the plan gets into code.
 
     Attributes:
-        values: numbers and addresses.
-        arrays: arrays of the model on the host.
+        values: literals and variables for the plan's numbers and addresses, by name.
+        arrays: variables for arrays of the model on the host, by name.
     """
 
     values: Mapping[str, str]
@@ -145,8 +145,8 @@ def write_python(
 ) -> Callable[..., None]:
     """Compile a plan to a Python function.
 
-    It takes an allocator function, a stream, the number of rows, and the addresses of the arrays in
-    `given`.
+    The function takes an allocator, a stream, the number of rows, and the addresses of the arrays
+    in `given`.
 
     Args:
         plan: the launch plan.
@@ -177,7 +177,7 @@ def _python_steps(
     launches: Iterator[int],
     indent: str,
 ) -> Iterator[str]:
-    """Yield Python lines for steps; variables and launches are numbered on."""
+    """Yield Python lines for steps; `count` and `launches` number the variables and launches."""
     for step in steps:
         if isinstance(step, Allocate):
             piece = f"t{next(count)}"
@@ -201,7 +201,7 @@ def _python_steps(
 
 
 def expression_in_python(expr: SizeExpr, names: PythonNames) -> str:
-    """Return an expression as Python text; arrays are indexed as one-dimensional."""
+    """Return an expression as Python text; arrays are indexed as if they were flat."""
     if isinstance(expr, str):
         return names.values[expr]
     if isinstance(expr, int):

@@ -1,10 +1,10 @@
 """The API that CUDA's driver and the HIP runtime share, under nearly the same names.
 
-takes: a library; gives: a Driver, but for what differs, which is in `cuda` and `hip`.
+takes: a library; gives: SharedApiDriver, the base class of the drivers in `cuda` and `hip`.
 
-This file uses the names of CUDA without "cu" and "_v2", such as "MemAlloc"; `Driver.symbol` says
-what the library calls them ("cuMemAlloc_v2", "hipMalloc"). Pointers are addresses in memory of the
-GPU, and streams are those of other programs as well.
+This file uses the names of CUDA without "cu" and "_v2", such as "MemAlloc"; `Driver.symbol` turns
+them into the library's names ("cuMemAlloc_v2", "hipMalloc"). Pointers are addresses in memory of
+the GPU, and other libraries of the process can use these pointers and streams.
 """
 
 from __future__ import annotations
@@ -42,35 +42,36 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("EventQuery", "EventDestroy", "EventSynchronize"), (c_void_p,)),
     "EventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
 }
-"""By the names that `driver` has for them: those of CUDA without "cu" and "_v2"."""
+"""Parameter types of functions that take addresses or sizes, see `Driver.parameters`."""
 
 NON_BLOCKING = 1
 """Flag of a new stream that does not wait for the default stream."""
 
 RELAXED = 2
-"""Capture mode of a thread that allows all calls that do not affect a captured stream."""
+"""Capture mode of a thread that allows all calls unrelated to a captured stream."""
 
 NOT_READY = 600
-"""Error code of a query about unfinished work."""
+"""Code that a query returns for unfinished work."""
 
 CAPTURING = dict.fromkeys(
     range(900, 909),
     "while a graph is captured, predict rows that are on the GPU, on the stream that is captured, "
     "and read results afterwards",
 )
-"""Remedies for the errors of streams that are captured."""
+"""Remedies for the errors of calls during a graph capture."""
 
 
 class SharedApiDriver(Driver):
     """A GPU behind CUDA's driver or the HIP runtime.
 
-    The first attributes are class attributes, which differ between the two.
+    The first three attributes are class attributes, which differ between the two.
 
     Attributes:
-        attributes: the library's query numbers for `limits`.
-        oldest: oldest supported version.
-        major: by how much its version grows from one major version to the next.
-        version: of the library, as it counts.
+        attributes: the library's codes of the device attributes that become `limits`.
+        oldest: oldest supported version of the library.
+        major: difference between the numbers of one major version and the next: 12040 is 12.4 of
+            CUDA, whose `major` is 1000.
+        version: version number of the library.
         context: the library's context for work on the GPU; None if it has none.
     """
 
@@ -111,7 +112,7 @@ class SharedApiDriver(Driver):
     def _check_launch(
         self, kernel: LoadedKernel, grid: Size, block: Size, shared: int, arguments: Arguments
     ) -> None:
-        """Refuse an impossible launch, and set the kernel's shared memory."""
+        """Refuse an impossible launch; CUDA also sets the kernel's limit of shared memory here."""
 
     @property
     def shown_version(self) -> str:

@@ -1,9 +1,9 @@
 """Moves host rows to a GPU and results back, in overlapping chunks.
 
-takes: a bound plan, rows, arrays for results; gives: these, filled.
+takes: a bound plan, rows, arrays for results; gives: the results, in these arrays.
 
-Rows are copied in chunks through pinned memory. Two chunks are in progress, each on a stream of its
-own, so that one is copied while the other is computed:
+Rows are copied in chunks through pinned memory. Two chunks are in progress, each on its own stream,
+so that one is copied while the other is computed:
 
     frame 0   | copy in | kernels | copy out |  copy in | ...
     frame 1             | copy in | kernels  | copy out | ...
@@ -26,13 +26,13 @@ from .executor import BoundPlan
 from .memory import round_up
 
 CHUNK_BYTES, CHUNK_ROWS = 1 << 22, 2048
-"""Bytes of rows in a chunk, and its least number of rows."""
+"""Size of a chunk: this many bytes of rows, but at least this many rows."""
 
 
 class Frame:
-    """Buffers for a chunk on the host and on the GPU, with a stream.
+    """Two buffers for a chunk, on the host and on the GPU, and a stream.
 
-    Rows and results are adjacent, at equal offsets in both.
+    Each buffer holds the rows and then the results, at the same offsets.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -42,11 +42,17 @@ class Frame:
         self._about: Any = None
         self._rows: Any = None
         self._results: list[Array] = []
-        self._parts: list[int] = []  # the memory of all results, of the rows, and of each result
-        self._span = 0, 0  # of the results: where they begin, and their bytes
+        self._parts: list[int] = []  # pointers to all results, to the rows, and to each result
+        self._span = 0, 0  # offset and bytes of all results
 
     def start(self, bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
-        """Start the work for rows; `finish` returns the results."""
+        """Start the work for rows; `finish` waits for it and copies the results.
+
+        Args:
+            bound: the bound plan.
+            rows: (R, F).
+            results: the arrays that `finish` will fill; only their shapes and dtypes are used.
+        """
         about = rows.shape, rows.dtype, [(x.shape, x.dtype) for x in results]
         if about != self._about:
             self._lay_out(rows, results)
@@ -60,13 +66,13 @@ class Frame:
         driver.copy_out(self._host + begin, all_results, size, stream)
 
     def finish(self, results: Sequence[Array]) -> None:
-        """Wait for the work, and copy out its results."""
+        """Wait for the work, and copy its results into arrays."""
         self._driver.synchronize(self._stream)
         for result, found in zip(results, self._results, strict=True):
             result[...] = found
 
     def settle(self) -> None:
-        """Wait for work that failed half-way, which may still use the buffers."""
+        """Wait for work in progress after an error, as it may still use the buffers."""
         with suppress(DeviceError):
             self._driver.synchronize(self._stream)
 
@@ -105,7 +111,7 @@ def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None
     Args:
         bound: the bound plan.
         rows: (R, F).
-        results: arrays of R rows, which are written to.
+        results: arrays with R rows each, which are filled.
 
     Raises:
         DeviceError: the driver refuses a call.
@@ -153,6 +159,6 @@ def _finish_first(under_way: deque[tuple[Frame, Sequence[Array]]], frames: deque
 
 
 def _view(address: int, like: Array) -> Array:
-    """Return an array in memory of the host."""
+    """Return an array at an address of the host, with the shape and dtype of another."""
     memory: Any = (ctypes.c_char * like.nbytes).from_address(address)
     return np.ndarray(like.shape, like.dtype, memory)

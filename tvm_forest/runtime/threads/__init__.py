@@ -1,6 +1,7 @@
-"""How many threads a call uses.
+"""Facts from which the number of threads of a call follows.
 
-takes: numbers of threads, parallel loops; gives: checks; `pool` gives the threads.
+takes: numbers of threads, parallel loops; gives: rows of a thread, checks. The threads themselves
+are in `pool`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from ...errors import InputError
 from ...schedule_prims.nest import Loop
 
 MIN_STEPS_FOR_ALL_CORES = 85_000
-"""Hops and leaves of a batch, all rows and trees together, from which all cores are used by
-default. 100 trees of depth 8 have 900 for each row, so that is 95 rows of them."""
+"""Least number of hops and leaves in a batch for which all cores are used by default, counted over
+all rows and trees. 100 trees of depth 8 have 900 for each row, so 95 rows reach it."""
 
 FEW_ROWS = 256
-"""Most rows of a batch that takes the fast path."""
+"""Largest number of rows in a batch that takes the fast path for few rows."""
 
 
 def count_rows_of_a_thread(parallel: list[Loop]) -> int:
-    """Return the rows of one parallel iteration; 0 if threads share trees as well."""
+    """Return the rows of one parallel iteration; 0 if a loop over trees is parallel too."""
     if any(loop.kind == "tree" for loop in parallel):
         return 0
     return max((loop.step for loop in parallel if isinstance(loop.step, int)), default=1)

@@ -1,7 +1,8 @@
-; A call of few rows from Python: `tvm_forest_few_rows` is the code of a builtin function with one
-; argument. What it needs of Python and numpy are addresses in its sheet, so that the code is linked
-; without them. `predictor/few_rows/builtin.py` writes sheets, and makes sure that objects lie in
-; memory as they are read here. Rows that this code does not take are answered with None.
+; A call with few rows from Python: `tvm_forest_few_rows` is the code of a builtin function with one
+; argument. The addresses of Python's and numpy's functions are in its sheet, so that the code is
+; linked without these libraries. `predictor/few_rows/builtin.py` writes sheets, and makes sure that
+; objects have the memory layout that is expected here. For rows that it does not support, this code
+; returns None.
 
 ; numpy's array: references, type, data, dimensions, shape, strides, base, dtype, flags
 %array = type { i64, ptr, ptr, i32, ptr, ptr, ptr, ptr, i32 }
@@ -10,7 +11,7 @@
 ; DLPack's tensor: data, device and its number, dimensions, kind, bits and lanes of numbers, shape,
 ; strides, offset
 %tensor = type { ptr, i32, i32, i32, i8, i8, i16, ptr, ptr, i64 }
-; TVM's argument: what kind of value it is, and the value
+; TVM's argument: the type code of the value, and the value
 %any = type { i32, i32, ptr }
 ; A sheet, in which kinds of numbers are 0 for float32 and 1 for float64:
 %sheet = type {
@@ -99,7 +100,7 @@ define internal ptr @tvm_forest_none(ptr %sheet) noinline {
   ret ptr %none
 }
 
-; Returns a new array, None, or null where Python has no memory for one.
+; Returns a new array, None, or null if Python has no memory for an array.
 define internal ptr @tvm_forest_predict_few(ptr %sheet, ptr %array, i64 %given) {
   %data_at = getelementptr %array, ptr %array, i32 0, i32 2
   %data = load ptr, ptr %data_at

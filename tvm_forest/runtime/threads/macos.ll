@@ -1,4 +1,5 @@
-; What macOS has in place of semaphores without a name, which it only declares.
+; Unnamed semaphores by functions of macOS, which declares the POSIX ones but does not implement
+; them.
 
 declare ptr @dispatch_semaphore_create(i64)
 declare i64 @dispatch_semaphore_signal(ptr)

@@ -1,11 +1,12 @@
-; The part of the pool that runs without Python: who has the helpers, how tasks of a loop are given to
-; threads, and the helpers themselves. Nothing here is interrupted by what Python does: no signal
-; handler and no exception comes between taking the helpers and giving them back.
+; The part of the pool that runs without Python: which call has the helpers, how threads get the
+; tasks of a loop, and the helpers themselves. Python cannot interrupt it: no signal handler and no
+; exception comes between acquiring the helpers and releasing them.
 ;
-; A ticket says all that a thread must know to take a task, so that one compare-and-exchange takes
-; it: bits 0 to 23 hold the number of the next task, bits 24 to 47 the number of all tasks, and bits
-; 48 to 63 how many helpers may take some. The job itself stays as it is while a task is unfinished,
-; for `tvm_forest_launch` returns after the last one; so a thread reads it once it has a task.
+; A ticket holds all that a thread needs to take a task, so that one compare-and-exchange takes it:
+; bits 0 to 23 are the number of the next task, bits 24 to 47 the number of all tasks, and bits 48
+; to 63 the number of helpers that may take tasks. The job does not change while a task is
+; unfinished, for `tvm_forest_launch` returns after the last one; so a thread that has a task may
+; read the job.
 
 @tvm_forest_ticket = internal global i64 0, align 128
 @tvm_forest_finished = internal global i64 0, align 128    ; tasks of the job that have ended
@@ -36,7 +37,7 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
 declare i32 @TVMFFIFunctionCall(ptr, ptr, i32, ptr)
 
-; Take one task and run it. Returns whether there was one, or another thread was faster.
+; Take one task and run it. Returns whether there was a task, even if another thread took it first.
 define internal i1 @tvm_forest_take(i64 %helper) {
   %ticket = load atomic i64, ptr @tvm_forest_ticket acquire, align 8
   %next = and i64 %ticket, 16777215
@@ -88,8 +89,9 @@ define internal i32 @tvm_forest_run(i32 %task, i32 %tasks) noinline {
   ret i32 %result
 }
 
-; Stands where TVM's code looks for TVMBackendParallelLaunch: run a loop as tasks, on the calling
-; thread and on the helpers that look for some. Four tasks a thread, since some begin late.
+; Called by compiled code in place of TVMBackendParallelLaunch: run a loop as tasks, on the calling
+; thread and on the helpers that look for tasks. Each thread gets four, since some threads begin
+; late.
 define internal i32 @tvm_forest_launch(ptr %function, ptr %data, i32 %ignored) {
   %helpers = load atomic i64, ptr @tvm_forest_helpers monotonic, align 8
   %is_alone = icmp eq i64 %helpers, 0
@@ -181,8 +183,8 @@ leave:
   ret void
 }
 
-; What a helper does as long as the process lives: it runs tasks as they come, and sleeps once it has
-; looked for one 2,000 times in vain. Signals are for the threads of the program.
+; The main function of a helper: it runs tasks as they come, and sleeps when it has looked for one
+; 2,000 times in vain. It blocks all signals, which are for the threads of the program.
 define internal ptr @tvm_forest_help(ptr %start) {
   %helper = ptrtoint ptr %start to i64
   %sleeps = getelementptr [1024 x i32], ptr @tvm_forest_sleeps, i64 0, i64 %helper
@@ -216,8 +218,8 @@ rise:
   br label %look
 }
 
-; Start helpers until there are as many as wanted, or the system gives no more threads. Returns how
-; many of those that are wanted there are.
+; Start helpers until there are as many as wanted, or the system starts no more threads. Returns the
+; number of helpers, at most the number wanted.
 define internal i64 @tvm_forest_hire(i64 %asked) {
   %thread = alloca ptr
   %is_many = icmp ugt i64 %asked, 1024
@@ -255,8 +257,9 @@ short:
 
 ; A function that TVM can call: call another function with helpers for its parallel loops. Its
 ; arguments are that function, a number of helpers, whether to wait while another call has them, and
-; those of the function. Calls that wait get the helpers in the order in which they ask. Returns 1,
-; or 0 if another call has the helpers and this one does not wait: then the function was not called.
+; the arguments of that function. Waiting calls get the helpers in the order in which they came.
+; Returns 1, or 0 if another call has the helpers and this one does not wait: then the function was
+; not called.
 define i32 @__tvm_ffi_run(ptr %self, ptr %arguments, i32 %count, ptr %result) {
   %function_at = getelementptr i8, ptr %arguments, i64 8
   %asked_at = getelementptr i8, ptr %arguments, i64 24
@@ -312,7 +315,7 @@ leave:
   ret i32 %failed
 }
 
-; Begin anew: a process that was forked has none of the threads, and none of their calls.
+; Reset the pool in a forked process, which has none of the threads, and none of their calls.
 define internal void @tvm_forest_reset() {
   store atomic i64 0, ptr @tvm_forest_ticket release, align 8
   store atomic i64 0, ptr @tvm_forest_helpers monotonic, align 8
@@ -323,7 +326,7 @@ define internal void @tvm_forest_reset() {
   ret void
 }
 
-; A function that TVM can call, with a number: the address of a function or variable.
+; A function that TVM can call with a number: returns the address of a function or variable.
 define i32 @__tvm_ffi_address(ptr %self, ptr %arguments, i32 %count, ptr %result) {
   %place = getelementptr i8, ptr %arguments, i64 8
   %which = load i64, ptr %place
@@ -339,8 +342,8 @@ define i32 @__tvm_ffi_address(ptr %self, ptr %arguments, i32 %count, ptr %result
   ptr @tvm_forest_launch, ptr @tvm_forest_reset, ptr @tvm_forest_few_rows
 ]
 
-; Memory that walks ask for. A library whose process has no runtime of TVM gets it here: TVM's own
-; definitions of these variables are weak, and its runtime, where it is loaded, sets them.
+; Memory that walks allocate. In a process without TVM's runtime, a library gets it here: TVM's own
+; definitions of these variables are weak, and its runtime sets them if it is loaded.
 
 @__TVMBackendAllocWorkspace = global ptr @tvm_forest_allocate
 @__TVMBackendFreeWorkspace = global ptr @tvm_forest_release

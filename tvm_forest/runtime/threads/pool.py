@@ -2,15 +2,15 @@
 
 takes: a number of threads, libraries; gives: helpers, for one call at a time.
 
-TVM keeps a pool for each thread that calls. Such a pool outlives its thread, and a forked process
-waits for its workers for ever, for a fork does not copy them. Here, a library that the pool serves
-hands its parallel loops to the code in `pool.ll`: the calling thread and the helpers take tasks
+TVM has a pool for each calling thread. Such a pool outlives its thread, and a forked process waits
+for its workers for ever, since a fork does not copy threads. Here, a library that the pool serves
+passes its parallel loops to the code in `pool.ll`: the calling thread and the helpers take tasks
 until none is left. No thread waits for a helper that has not begun, so a late helper costs nothing,
-and the next call starts a missing one, as after a fork.
+and the next call starts helpers that are missing, as after a fork.
 
-The helpers are taken and given back by the same code, around the call of the compiled function. So
-no signal handler, destructor or exception of Python comes in between: none can leave the helpers
-taken, or ask for them on the thread that has them.
+The same native code acquires and releases the helpers, around the call of the compiled function. So
+no signal handler, destructor or exception of Python can run in between, which might leave the
+helpers acquired, or try to acquire them again on the same thread.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class _Native:
     """The functions of `pool.ll` and `few_rows.ll`.
 
     Attributes:
-        launcher: the address of what runs parallel loops.
-        run: calls a function with helpers.
-        reset: forgets the helpers, and a job that was going on when the process was forked.
-        few_rows: the address of the code of calls of few rows.
+        launcher: address of the function that runs parallel loops.
+        run: function that calls another one with helpers.
+        reset: function that forgets the helpers, and a job that was in progress at a fork.
+        few_rows: address of the code for calls of few rows.
     """
 
     def __init__(self, library: Any) -> None:
@@ -64,7 +64,7 @@ class Pool:
         """Register this pool as the launcher of a library's parallel loops.
 
         Args:
-            library: with parallel loops.
+            library: library whose functions have parallel loops.
             find_code: see `load`.
         """
         library[SET_LAUNCHER](self.load(find_code))
@@ -73,8 +73,8 @@ class Pool:
         """Return the address of the launcher, which replaces TVMBackendParallelLaunch.
 
         Args:
-            find_code: returns a library with the code of `pool.ll`, which it gives to the process.
-                It is called unless another library has done so.
+            find_code: function that returns a library with the code of `pool.ll`. It is called once
+                in a process; the pool uses the code of that library from then on.
         """
         return self._load(find_code).launcher
 
@@ -92,9 +92,9 @@ class Pool:
         """Call a function with helpers for its parallel loops.
 
         Args:
-            function: to be called, of a library that the pool serves.
-            arguments: what it takes.
-            helpers: number of helpers; fewer help if the system gives no more threads.
+            function: function to call, of a library that the pool serves.
+            arguments: its arguments.
+            helpers: number of helpers; there are fewer if the system starts no more threads.
             waits: whether to wait while another thread has the helpers.
 
         Returns:

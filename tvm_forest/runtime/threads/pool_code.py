@@ -1,6 +1,6 @@
-"""Compiles the package's own LLVM code: the pool, the calls of few rows, and the launcher.
+"""Compiles the package's own LLVM code: the thread pool and the calls of few rows.
 
-takes: nothing; gives: a function for each library, the own code as a module or object file.
+takes: nothing; gives: this code as a module or an object file, and the function `SET_LAUNCHER`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TEXTS = ("pool.ll", "few_rows.ll")
 """LLVM IR files of the package's own code, which form one module."""
 
 INSTEAD = {"win32": ("windows.ll",), "darwin": ("macos.ll",)}
-"""By system, files with functions that it lacks and `pool.ll` calls."""
+"""Files, by system, with the functions that `pool.ll` calls and the system lacks."""
 
 MAX_OBJECT_BYTES = 1 << 16
-"""Limit of bytes of the pool's object file, which takes a sixth of it."""
+"""Room to reserve for the pool's object file, in bytes; the file takes a sixth of it."""
 
 ZERO = tirx.const(0, "int32")
 
@@ -39,12 +39,12 @@ define i32 @tvm_forest_set_launcher(i64 %address) {{
   ret i32 0
 }}
 """
-"""LLVM code of that function: it sets the variable that holds the address which TVM's code calls,
-and which TVM itself sets when it loads a library."""
+"""LLVM code behind `SET_LAUNCHER`: it sets the variable with the address that compiled code calls
+to run a parallel loop. TVM itself sets the variable when it loads a library."""
 
 
 def make_launcher_setter() -> tirx.PrimFunc:
-    """Return the function `SET_LAUNCHER`, which every library with parallel loops must hold."""
+    """Return the function `SET_LAUNCHER`, which is compiled into every library for this CPU."""
     address = tirx.Var("address", "int64")
     done = tirx.call_extern("int32", "tvm_forest_set_launcher", address)
     body = tirx.AttrStmt(ZERO, IMPORT_LLVM, StringImm(SLOT), tirx.Evaluate(done))
@@ -52,7 +52,7 @@ def make_launcher_setter() -> tirx.PrimFunc:
 
 
 def compile_pool() -> Any:
-    """Return a compiled module of the own code."""
+    """Return a compiled module of the package's own LLVM code, for the CPU at hand."""
     with make_folder("build") as folder:
         file = folder / "pool.ll"
         file.write_text(f"{_target_lines()}\n{read_texts(sys.platform)}", "ascii")
@@ -60,7 +60,7 @@ def compile_pool() -> Any:
 
 
 def read_texts(system: str) -> str:
-    """Return the own code for a system, as Python names it."""
+    """Return the text of the package's own LLVM code for a system, such as "linux"."""
     names = (*TEXTS, *INSTEAD.get(system, ()))
     text = "\n".join(Path(__file__).with_name(name).read_text("ascii") for name in names)
     defined = set(re.findall(r"^define .*@(\w+)\(", text, flags=re.MULTILINE))
@@ -74,7 +74,7 @@ def read_texts(system: str) -> str:
 
 @functools.cache
 def make_pool_object() -> bytes:
-    """Return the own code as an object file, to be linked into a library."""
+    """Return the package's own LLVM code as an object file, to be linked into a library."""
     with make_folder("build", MAX_OBJECT_BYTES) as folder:
         file = folder / "pool.o"
         compile_pool().write_to_file(str(file))
@@ -82,7 +82,7 @@ def make_pool_object() -> bytes:
 
 
 def _target_lines(machine: Any = None) -> str:
-    """Return the LLVM lines that name the target machine."""
+    """Return the lines of LLVM IR that name the target machine; the default is this one."""
     nothing = tirx.PrimFunc([], tirx.Return(ZERO), PrimType("int32"))
     mod = tvm.IRModule({"nothing": nothing.with_attr("global_symbol", "nothing")})
     text = tvm.compile(

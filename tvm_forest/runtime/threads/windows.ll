@@ -1,5 +1,5 @@
-; What Windows has in place of the functions of POSIX that `pool.ll` calls. Who starts a thread there
-; calls it as C calls a function, and takes 32 of its bits for a result, which nobody looks at.
+; The POSIX functions that `pool.ll` calls, by functions of Windows. Windows calls a thread's
+; function by the C calling convention, and expects a 32-bit result, which is not used.
 
 declare ptr @CreateThread(ptr, i64, ptr, ptr, i32, ptr)
 declare ptr @CreateSemaphoreW(ptr, i32, i32, ptr)

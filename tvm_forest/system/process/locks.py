@@ -1,12 +1,12 @@
 """Locks and lazily computed values that are safe with forks and signal handlers.
 
-takes: nothing; gives: locks, which are free again in a child; properties that need none.
+takes: nothing; gives: locks that are free in a forked process; cached properties without a lock.
 
-A fork copies the locks that other threads hold, and not the threads that would give them back. And
-a signal handler or a destructor may run in the middle of any line, on the thread that holds a lock:
-what it calls may ask for the lock again. So all locks of the package are made here, and are taken
-by `with` alone, which no exception can interrupt between taking a lock and being bound to give it
-back.
+A fork copies locks that other threads hold, but not the threads, which would release them. And a
+signal handler or a destructor may run between any two instructions, on the thread that holds a
+lock, and may acquire the lock again. So all locks of the package are made here, are reentrant, and
+are acquired only by `with`, which no exception can interrupt between acquiring a lock and making
+sure that it is released.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def make_lock() -> threading.RLock:
 
 
 importing = make_lock()
-"""Held while a module is imported, since a fork would copy a half-imported module."""
+"""Lock held while a module is imported, since a fork would copy a half-imported module."""
 
 _gate = make_lock()
-"""Held during a fork, so that no further call starts for which it would have to wait."""
+"""Lock held during a fork, so that no further call of a `holds_off_forks` function starts."""
 
 _sections = WeakSet[Any]()
-"""A lock per thread, held while a fork has to wait for it."""
+"""The locks of all threads; a thread holds its own while forks have to wait for it."""
 
 _held = list[Any]()
-"""Locks held by the current fork."""
+"""Locks that the fork in progress has acquired."""
 
 
 class _OfThread(threading.local):
@@ -55,9 +55,9 @@ _of_thread = _OfThread()
 
 
 def holds_off_forks(function: Callable[Given, Value]) -> Callable[Given, Value]:
-    """Decorator: forks by other threads wait for calls of this function.
+    """Decorate a function so that forks by other threads wait for calls of it.
 
-    A fork in the middle would copy locks of LLVM and of the system that nobody gives back.
+    A fork during a call would copy locks of LLVM and of the system that no thread releases.
     """
 
     @functools.wraps(function)
@@ -101,7 +101,7 @@ else:
     class cached_property(Generic[Value]):
         """An attribute that is computed when it is first read.
 
-        That of functools has a lock up to Python 3.11, which all objects of a class share.
+        Up to Python 3.11, `functools.cached_property` has a lock that all objects of a class share.
         """
 
         def __init__(self, compute: Callable[[Any], Value]) -> None:
@@ -111,7 +111,7 @@ else:
             self._name = name
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            """Return the value; from then on the object has it as an attribute of its own."""
+            """Compute and return the value, and store it as an attribute of the object."""
             if instance is None:
                 return self
             value = instance.__dict__[self._name] = self._compute(instance)

@@ -1,10 +1,10 @@
 """Temporary folders with enough room for the output of compilers.
 
-takes: what is about to happen, a number of bytes; gives: a folder, or an error that says which one
-is full.
+takes: the name of an operation, a number of bytes; gives: a folder, or a BuildError that names the
+full one.
 
-LLVM ends the process where it cannot write a file. So the room that it may need is asked for
-before, and whoever writes to such a folder gets an error of ours where there is none.
+LLVM ends the process if it cannot write a file. So the room that it may need is reserved for a
+moment before it starts, and a full disk becomes a BuildError.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from pathlib import Path
 from ...errors import BuildError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""Errno values for a lack of room: on the disk, for this user, in this process."""
+"""Errno values for a full disk, a user's full quota, and a process's limit of file sizes."""
 
 UNKNOWN = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM}
-"""Errno values of file systems that cannot reserve room, though they may have it."""
+"""Errno values of file systems that do not support reserving room, though they may have it."""
 
 
 @contextlib.contextmanager
 def make_folder(where: str, room: int = 0) -> Iterator[Path]:
-    """Make a folder that is removed when the block ends.
+    """Make a temporary folder that is removed when the block ends.
 
     Args:
-        where: what an error begins with.
-        room: bytes that must fit into it.
+        where: first words of an error, such as "build".
+        room: bytes that must fit into the folder.
 
     Raises:
-        BuildError: they do not, or what the block writes does not; or there is no place for
-            temporary files.
+        BuildError: there is not enough room, for these bytes or for files that the block writes, or
+            no folder for temporary files exists.
     """
     place, is_there = "any place for temporary files", False
     try:
         place = tempfile.gettempdir()
-        # Windows does not remove a library that is loaded: it stays there
+        # Windows cannot remove a library that is loaded, so the folder stays there.
         leaves = sys.platform == "win32"
         with tempfile.TemporaryDirectory("", "tvm_forest-", None, leaves) as name:
             _ask_for_room(Path(name, "room"), room)
@@ -64,7 +64,7 @@ def make_folder(where: str, room: int = 0) -> Iterator[Path]:
 
 
 def _ask_for_room(file: Path, size: int) -> None:
-    """Raise OSError unless a file of some bytes can be written."""
+    """Raise OSError if the disk has no room for a file of `size` bytes."""
     if not size or not hasattr(os, "posix_fallocate"):
         return
     with open(file, "wb") as opened:

@@ -1,9 +1,9 @@
-"""Detects whether the package's files are still those whose code this process runs.
+"""Detects whether the package's files have changed since this process imported them.
 
-takes: nothing; gives: the files, and why nobody can tell which code runs.
+takes: nothing; gives: the files, and why they may differ from the running code.
 
-Where an upgrade changes the files of the package while a process runs, nobody can tell which code
-the process runs. So this file, which is imported with the package, notes how they are then.
+If an upgrade changes the package's files while a process runs, the files no longer identify the
+code that it runs. So this module, which is imported with the package, records their state then.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 """The folder of this package."""
 
 SUFFIXES = (".py", ".pyc", ".so", ".pyd", ".ll", ".c", ".h", ".cuh", ".json")
-"""Suffixes of files that affect results. Byte code counts where it stands for sources,
-and not where Python caches it."""
+"""Suffixes of files that affect results. Byte code counts if it is installed in place of sources,
+but not in Python's cache."""
 
 About = tuple[int, int, int]
-"""Number, size and time of a file; an upgrade changes at least one of them."""
+"""Inode number, size and modification time of a file; an upgrade changes at least one of them."""
 
 
 def list_files() -> dict[str, About]:
     """Return the current files of the package, by their relative paths.
 
-    Without files of its own, as in an archive or in a frozen program, there are none.
+    The result is empty if the package is in an archive or a frozen program.
     """
     try:
         return dict(_walk(PACKAGE, ""))
@@ -48,7 +48,7 @@ FILES = list_files()
 
 
 def find_change() -> tuple[str, str] | None:
-    """Return why the code that runs is unknown, and a remedy; None if it is known."""
+    """Return why the files may differ from the running code, and a remedy; None if they do not."""
     if "__init__.py" not in FILES and "__init__.pyc" not in FILES:
         return (
             "the package has no files of its own, as in an archive or a frozen program",

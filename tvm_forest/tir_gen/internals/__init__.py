@@ -1,4 +1,4 @@
-"""TVM's undocumented internals on which this package depends: names, texts, memory.
+"""TVM's undocumented internals on which this package depends: names, texts, memory formats.
 
-takes: nothing; gives: names, functions, and the table of all of them.
+takes: nothing; gives: constants with these names, and the table of all internals.
 """

@@ -1,8 +1,8 @@
-"""Names of TVM's internals, and patterns of its texts, that the package uses.
+"""Names of TVM's internals, and patterns of texts that TVM prints, which the package uses.
 
-takes: nothing; gives: constants, each a row of `table.TABLE`.
+takes: nothing; gives: constants, each of which is also a row of `table.TABLE`.
 
-What is not a constant, such as a module of TVM's, has a row all the same.
+Internals that need no constant, such as a Python function of TVM, have a row too.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ CUDA_NUMBERS = {
         "CUDART_NAN", "no number, without CUDA's header"
     ): "__longlong_as_double(0x7ff8000000000000ll)",
 }
-"""Replacements for macros of a header that only the CUDA toolkit has."""
+"""CUDA expressions that replace macros of a header of the CUDA toolkit, by the macro."""
 
 CL_OPT = word("cl-opt", "options of LLVM")
 for _option in ("vectorize-slp", "vectorize-loops", "unroll-runtime", "disable-lsr"):

@@ -2,8 +2,8 @@
 
 takes: nothing; gives: Internal, and functions that add one to the table and return its name.
 
-A row says what a new TVM may lack, and why we need it. `names` writes the rows; the tests look for
-each in the TVM that is installed, and `docs/upgrading_tvm.md` shows them.
+A row names something that a new TVM may lack, and why this package needs it. `names` adds the rows;
+the tests search each in the installed TVM, and `docs/upgrading_tvm.md` lists them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 
 class Internal(NamedTuple):
-    """One internal of TVM.
+    """One undocumented internal of TVM.
 
     Attributes:
-        kind: where it is looked for: a key of `KINDS`.
-        name: what TVM calls it; of a text, a pattern that must be found in it.
-        why: what we need it for.
-        files: of this package that need it, where they have it from no constant.
+        kind: the kind of internal, a key of `KINDS`.
+        name: its name in TVM; for a printed text, a pattern that the text must contain.
+        why: what this package uses it for.
+        files: files of this package that use it without a constant of `names`.
     """
 
     kind: str
@@ -40,7 +40,7 @@ KINDS = {
     "cuda": "What stands in CUDA text",
     "opencl": "What stands in OpenCL text",
 }
-"""Kinds of internals; the last five are texts that we change or search."""
+"""Kinds of internals, with their headings; the last five are patterns of texts that TVM prints."""
 
 TABLE: list[Internal] = []
 

@@ -2,17 +2,18 @@
 
 takes: nothing; gives: nothing. It changes entries of a table of apache-tvm-ffi.
 
-Maps ask a type of values for two functions, "__any_hash__" and "__any_equal__", which a C++ library
-may give by their addresses. Until 0.1.14 such a function returns a number. From 0.1.15 on it
-returns a TVMFFIAny, 16 bytes of which the first say what the others are. TVM 0.27 was built with
-the older way, and `pip install apache-tvm` brings the newer one beside it:
+Maps call two functions of a type of values, "__any_hash__" and "__any_equal__", which a C++ library
+may register by their addresses. Until apache-tvm-ffi 0.1.14, such a function returns a number. From
+0.1.15 on, it returns a TVMFFIAny: 16 bytes, the first of which are a type code for the others. TVM
+0.27 was built with the older convention, and `pip install apache-tvm` installs the newer library:
 
-    ir.PrimType    of TVM, called by apache-tvm-ffi: a hash is taken for the kind of a value, which
-                   is not that of a number and so must be that of an error, whose address leads
-                   nowhere. `tvm.ir.save_json` and `tensorize` end the process so.
-    ffi.BigInt     of apache-tvm-ffi, called by TVM: all big integers have one hash, and are equal.
+    ir.PrimType    registered by TVM, called by apache-tvm-ffi: the hash is read as a type code that
+                   is not that of a number, so it is handled as an error, at an invalid address.
+                   `tvm.ir.save_json` and `tensorize` crash the process for this reason.
+    ffi.BigInt     registered by apache-tvm-ffi, called by TVM: all big integers have the same hash
+                   and compare equal.
 
-An entry may also be a function object, which both ways call alike; such take the addresses' places.
+An entry may also be a function object, which both versions call alike; these replace the addresses.
 `tests/upstream/any_hash.py` shows the fault without this package.
 """
 
@@ -26,11 +27,11 @@ import tvm_ffi
 from .names import RECURSIVE_EQUAL, RECURSIVE_HASH
 
 FIRST = (0, 1, 15)
-"""First version of apache-tvm-ffi with another calling convention for addresses."""
+"""First version of apache-tvm-ffi with the newer calling convention."""
 
 TYPES = ("ir.PrimType", "ffi.BigInt")
 HOOKS = {"__any_hash__": RECURSIVE_HASH, "__any_equal__": RECURSIVE_EQUAL}
-"""Replacement functions, by the names of the table entries."""
+"""Names of the global functions that replace entries, by the names of the entries."""
 
 NOTHING, ADDRESS, FUNCTION = 0, 4, 68
 """Type codes: kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFIFunction."""
@@ -63,13 +64,13 @@ class _Text(ctypes.Structure):
 
 
 def repair_hooks() -> None:
-    """Replace addresses by functions if this version of apache-tvm-ffi would misread them."""
+    """Replace addresses by function objects if this version of apache-tvm-ffi misreads them."""
     if tuple(map(int, re.findall(r"\d+", tvm_ffi.__version__)[:3])) >= FIRST:
         replace_addresses()
 
 
 def replace_addresses() -> None:
-    """Replace addresses by functions, whatever the version."""
+    """Replace addresses by function objects, whatever the version of apache-tvm-ffi."""
     for type_name in TYPES:
         for hook, function in HOOKS.items():
             entry = _find_entry(type_name, hook)
@@ -78,7 +79,7 @@ def replace_addresses() -> None:
 
 
 def _find_entry(type_name: str, hook: str) -> _Value | None:
-    """Return a type's entry in the table; None if there is none."""
+    """Return a type's entry for a hook such as "__any_hash__"; None if it has none."""
     find = tvm_ffi.LIB.TVMFFIGetTypeAttrColumn
     find.restype = ctypes.POINTER(_Column)
     number = ctypes.c_int32()
@@ -91,9 +92,9 @@ def _find_entry(type_name: str, hook: str) -> _Value | None:
 
 
 def _put(entry: _Value, function: tvm_ffi.Function) -> None:
-    """Overwrite an entry; a thread that reads it meanwhile finds none, which is harmless."""
+    """Overwrite an entry; a thread that reads it meanwhile finds it empty, which is harmless."""
     address = function.__chandle__()
-    tvm_ffi.LIB.TVMFFIObjectIncRef(ctypes.c_void_p(address))  # as the table owns what it holds
+    tvm_ffi.LIB.TVMFFIObjectIncRef(ctypes.c_void_p(address))  # the table owns its entries
     entry.kind = NOTHING
     entry.content = address
     entry.kind = FUNCTION

@@ -1,1 +1,1 @@
-"""The code that turns rows into codes or bit planes before they are walked."""
+"""Emits the code that turns rows into ranks or bit planes before they are walked."""

@@ -1,6 +1,6 @@
-"""Codes rows into banks of a GPU's shared memory, in groups of 32 rows, see `row_codes.banks`.
+"""Emits the coding of rows into banks of a GPU's shared memory, in groups of 32 rows.
 
-takes: rows; gives: statements that fill a buffer of codes.
+takes: rows; gives: statements that fill a buffer of codes, see `row_codes.banks`.
 
     for part:                                              some rows at a time
         stage[r, f] = rows[first + r, f]                   neighbouring threads: features
@@ -29,7 +29,7 @@ TOGETHER = 4
 """Columns that a GPU thread searches side by side, so that the loads of their cuts overlap."""
 
 STAGE_BYTES = 1 << 14
-"""Bytes of shared memory in which rows are staged before they are coded."""
+"""Largest size of the shared memory in which rows are staged before they are coded, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,10 @@ class BankCoder(RowCoder):
         return [tirx.floordiv(row, i64(LANES)), lane * self._code.in_word]
 
     def _count_staged(self, most: Any) -> int:
-        """Return how many rows are staged at once; 0 if none fit, or their number is unknown."""
+        """Return the number of rows that are staged at once; 0 if rows are not staged.
+
+        They are not on CPUs, or if 32 rows are too large, or if the block's size is unknown.
+        """
         if self.comparer.vectors is not None or not isinstance(most, tirx.IntImm):
             return 0
         item = tvm.DataType(self.rows.dtype).itemsize
@@ -78,7 +81,7 @@ class BankCoder(RowCoder):
     def emit(
         self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
     ) -> None:
-        """Emit the search of every column's cuts, for neighbouring rows in neighbouring threads."""
+        """Emit the search of every column's cuts; neighbouring threads take neighbouring rows."""
         on_gpu = self.comparer.vectors is None
         rows = self._count_staged(near.shape[0] * LANES)
         if not rows:
@@ -107,10 +110,13 @@ class BankCoder(RowCoder):
         """Search every column for some rows of the block.
 
         Args:
-            span: the first of these rows, and how many there are.
-            first: row of the call with which `span` begins. Rows beyond the call's last one are not
+            code: where statements go.
+            buffers: buffers of the model.
+            near: buffer of the codes.
+            span: the first of these rows in the block, and their number.
+            first: row of the call at which `span` begins. Rows beyond the call's last one are not
                 coded, and GPU threads derive from it which rows are theirs.
-            read: returns the value of a feature in one of these rows, counted from the first.
+            read: function that loads a feature of one of these rows, counted from the first.
         """
         start, count = span
         on_gpu = self.comparer.vectors is None
@@ -139,9 +145,9 @@ class BankCoder(RowCoder):
         columns: list[Any],
         xs: list[Any],
     ) -> list[Any]:
-        """Search the cut trees of several columns level by level.
+        """Emit the search of values in the cut trees of several columns; return their ranks.
 
-        Go right where the value reaches the cut.
+        It goes level by level, to the right if a value reaches the cut.
         """
         bases = [code.hold("at", buffers["column_cuts"][column]) for column in columns]
         places = [code.hold("place", i64(1)) for _ in columns]
@@ -159,9 +165,10 @@ class BankCoder(RowCoder):
 
 
 def _deal_out(begin: int, end: int, most: int) -> list[tuple[int, int, int]]:
-    """Split columns into equal parts of at most `most`: returns (width, first, repetitions).
+    """Split columns into equal parts of at most `most`, such as 9 into 3 x 3, and a rest.
 
-    9 are 3 x 3.
+    Returns:
+        (width, first column, number of parts of this width) for the equal parts and for the rest.
     """
     count = end - begin
     width = -(-count // max(1, -(-count // most))) or 1

@@ -1,12 +1,12 @@
-"""Turns rows into the codes or bit planes that walks read.
+"""Emits the code that turns rows into the codes or bit planes that walks read.
 
 takes: rows and the row code of a layout; gives: statements that fill a buffer before the walks.
 
     RankCoder     codes[r, column] = rank of rows[r, feature] among the cuts of the column
     PlaneCoder    planes[first + k, r / 64], bit r % 64 = code(rows[r, feature]) <= k, see `panels`
 
-A value 0.7 of a column with the cuts 0.1, 0.5 and 0.9 has the rank 2, the number of cuts below it.
-A feature with sets of categories is searched once for all of them; the number of the category then
+The value 0.7 of a column with the cuts 0.1, 0.5 and 0.9 has the rank 2, the number of cuts below
+it. A feature with sets of categories is searched once for all sets; the number of the category then
 selects the codes of its memberships, or the bits of their planes (`memberships`).
 """
 
@@ -39,7 +39,7 @@ from .searches import ColumnSearch, RowCoder, row_pitch
 
 
 def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
-    """Return the coder that fills the buffer of a layout."""
+    """Return the coder for a layout's row code."""
     if isinstance(row_code, BankCode):
         return BankCoder(row_code, rows, comparer)
     if isinstance(row_code, RankCode):
@@ -49,7 +49,7 @@ def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> R
 
 @dataclass(frozen=True)
 class RankCoder(RowCoder):
-    """Writes a code for every column of a row: row by row, or in groups column by column."""
+    """Codes every column of rows; codes are stored row by row, or by column for groups of rows."""
 
     @property
     def _pitch(self) -> int:
@@ -110,17 +110,17 @@ class RankCoder(RowCoder):
 
 @dataclass(frozen=True)
 class PlaneCoder(RowCoder):
-    """Makes bit planes: for every test, a word of 64 bits for 64 rows.
+    """Makes bit planes: for every test, a bit for each row, in words of 64 rows.
 
     Attributes:
-        planes: the plane code; its `ranks` is how values are coded first.
+        planes: the plane code; its `ranks` codes the values first.
     """
 
     planes: PlaneCode
 
     @property
     def in_blocks(self) -> bool:
-        """Return True: words start at a block's first row, and a block's size is known."""
+        """Return True: the words of planes begin at a block's first row."""
         return True
 
     def declare(self, most: Any, scope: str) -> Any:
@@ -176,7 +176,7 @@ class PlaneCoder(RowCoder):
                     code.store(near, tirx.const(value, "uint64"), at)
 
     def store_codes(self, search: ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
-        """Store the codes of values, or their high and low parts where these are found directly."""
+        """Store the codes of values, or their high and low parts if a search has 1 or 2 steps."""
         if search.columns.steps > 2:
             bits = [[search.column, bit_of_row(r)] for r in rows]
             search.store("codes", bits, search.encode(xs))
@@ -186,5 +186,5 @@ class PlaneCoder(RowCoder):
             search.store_parts(xs, bytes_)
 
     def store_number(self, search: ColumnSearch, feature: Any, number: Any, row: Any) -> None:
-        """Store the category's number; planes are made from it later."""
+        """Store the number of a row's category, from which the planes are made later."""
         search.code.store(search.results["numbers"], number, [feature, row])

@@ -6,9 +6,9 @@ takes: addresses of rows, columns, and cuts; gives: calls of functions that LLVM
     compare(...)             bit i of a word is the outcome of a test for the i-th value of a column
     search(...)              64 values of a column become ranks, by permutes
 
-Values of a column are in the order of `planes.bit_of_row`, which costs nothing: transposing
-registers that each hold four values of rows 0, 32, 1 and 33, then 8, 40, 9 and 41, up to 24, 56,
-..., gives for each feature the rows 0, 8, 16 to 56 and 1, 9, 17 to 57.
+Values of a column are in the order of `planes.bit_of_row`, which costs nothing: four registers hold
+four values of rows 0, 32, 1 and 33, then of 8, 40, 9 and 41, and so on. Transposed, they give for
+each feature the rows 0, 8, 16 to 56 and 1, 9, 17 to 57.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ..walks.llvm_types import ELEMENTS, SHORT
 from ..walks.vectors import Vectors
 
 LANES = 16
-"""Values that one AVX-512 register holds, and one instruction handles."""
+"""Number of float32 values in an AVX-512 register."""
 
 LINES, LINE_BYTES = 4, 64
-"""Cache lines that a row of a panel takes, and the bytes of one."""
+"""Number of cache lines that a row of a panel takes, and bytes of a cache line."""
 
 PIECES = range(ROWS // LANES)
 WHOLE = f"<{ROWS} x i8>"
@@ -55,10 +55,10 @@ def transpose(
     """Transpose 64 rows of a unit into columns.
 
     Args:
-        vectors: writes the functions.
+        vectors: collects the functions.
         rows: load of the first value of the first row.
-        row_width: values from one row to the next.
-        width: values of each row, up to 4.
+        row_width: number of values from one row to the next.
+        width: number of values taken from each row, up to 4.
         into: load of the first value of the first column.
         ahead: load of the data that is prefetched into the second-level cache, four cache lines in
             each of four rows; None for no prefetch.
@@ -91,10 +91,10 @@ def compare(vectors: Vectors, how: str, column: Any, cut: Any) -> Any:
     """Compare 64 values of a column with a cut, and return the outcomes as bits of a uint64.
 
     Args:
-        vectors: writes the functions.
-        how: LLVM's name of the comparison.
+        vectors: collects the functions.
+        how: LLVM's predicate, such as "olt".
         column: load of the first value.
-        cut: the threshold they are compared with.
+        cut: the cut that the values are compared with.
     """
     dtype = str(column.source.dtype)
     element, vector = ELEMENTS[dtype], f"<{ROWS} x {ELEMENTS[dtype]}>"
@@ -115,13 +115,13 @@ def search(
     """Store the ranks of 64 values of a column, as uint8.
 
     Args:
-        vectors: writes the functions.
-        how: LLVM's name of the comparison that is true for values that reach a cut.
-        levels: of the tables, see `layouts.row_codes.panels`.
+        vectors: collects the functions.
+        how: LLVM's predicate that is true for values that reach a cut.
+        levels: number of levels of the tables, see `layouts.row_codes.panels`.
         column: load of the first value.
         table: load of the first entry of the tables.
         into: load of the rank of the first row, see `planes.byte_of_row`.
-        words: words of a plane that are made at once.
+        words: number of words of a plane that are made at once.
     """
     lines = list[str]()
     for level in range(1, levels):
@@ -162,8 +162,8 @@ def _search_piece(piece: int, how: str, levels: int) -> list[str]:
 
 
 def _order_ranks() -> list[str]:
-    """Return IR lines that set %ranks to ranks in row order, from bytes in 16 integers."""
-    bits = [4 * (place % 16) + place // 16 for place in range(ROWS)]  # where those of bits are
+    """Return IR lines that set %ranks to the ranks in row order, from 4 bytes in 16 integers."""
+    bits = [4 * (place % 16) + place // 16 for place in range(ROWS)]  # byte for each bit's place
     rows = [bits[bit_of_row(row)] for row in range(ROWS)]
     return [
         f"%b01 = or {NUMBERS} %b0, %b1",
@@ -176,7 +176,7 @@ def _order_ranks() -> list[str]:
 
 
 def _store_ranks(words: int) -> list[str]:
-    """Return IR lines that store ranks, eight at a time."""
+    """Return IR lines that store %ranks, eight ranks in a word."""
     if words == 1:
         return ["store <8 x i64> %ranks, ptr %into, align 1"]
     lines = list[str]()
@@ -190,7 +190,7 @@ def _store_ranks(words: int) -> list[str]:
 
 
 def _look_up(piece: int, level: int, number: str) -> tuple[list[str], str]:
-    """Return IR lines that look up table entries by number, and the name of their result."""
+    """Return IR lines that look up a level's table entries by number, and the result's name."""
     if level == 0:
         return [], "%t0"
     name = f"%e{piece}_{level}"
@@ -201,7 +201,7 @@ def _look_up(piece: int, level: int, number: str) -> tuple[list[str], str]:
         tables = f"{FLOATS} %t{level}_{part}, {NUMBERS} {number}, {FLOATS} %t{level}_{part + 1}"
         found.append(f"{name}_{part}")
         lines.append(f"{found[-1]} = {PERMUTE_TWO}({tables})")
-    before = 5  # the first level whose outcome chooses between two registers and the next two
+    before = 5  # the first level whose outcome selects between pairs of registers
     while len(found) > 1:
         pairs = list(zip(found[::2], found[1::2], strict=True))
         found = [f"{low}_{before}" for low, _ in pairs]
@@ -221,7 +221,7 @@ def _load(name: str, pointer: str, at: int, kind: str) -> list[str]:
 
 
 def _do(vectors: Vectors, name: str, lines: list[str], arguments: dict[str, Any]) -> tirx.Stmt:
-    """Call a function for its side effects."""
+    """Return a statement that calls a function for its side effects."""
     call = vectors.call(name, "int32", lines, "0", **arguments)
     return tirx.Evaluate(tirx.call_extern("int32", call.args[0].value, *call.args[1:]))
 
@@ -249,14 +249,11 @@ def _load_quarters(name: str, starts: list[int], width: int, element: str) -> li
 
 
 def _transpose_quarters(name: str, element: str) -> list[str]:
-    """Return IR lines that transpose four vectors of four quarters each, into %v<name>0 to 3."""
+    """Return IR lines that transpose each quarter of %a<name>0 to 3, into %v<name>0 to 3."""
     lines, vector = list[str](), f"<{LANES} x {element}>"
 
     def shuffle(into: str, a: str, b: str, places: list[int]) -> None:
-        """Shuffle each quarter of two vectors by the same places.
-
-        Places of the second start at 4.
-        """
+        """Shuffle each quarter of two vectors by the same places; the second's begin at 4."""
         mask = [q + (x if x < 4 else x + LANES - 4) for q in range(0, LANES, 4) for x in places]
         lines.append(f"{into} = shufflevector {vector} {a}, {vector} {b}, {_mask(mask)}")
 

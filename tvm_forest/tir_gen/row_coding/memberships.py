@@ -1,7 +1,7 @@
-"""Turns the number of a row's category into its memberships in sets of categories.
+"""Emits the code that turns the number of a row's category into memberships in sets.
 
 takes: a number for each row, see `layouts.row_codes.categories`; gives: statements that write a
-code, or a bit of a plane, for each set of categories that is tested.
+code, or a bit of a plane, for each set of categories that the model tests.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ def copy_answers(
         feature: index of the feature among those with sets of categories.
         number: number of the row's category among those of the feature, int64.
         row: load of the row's code in the first column of memberships.
-        is_llvm: whether LLVM compiles the code, for which a call of `memcpy` compiles faster than a
-            loop.
+        is_llvm: whether LLVM compiles the code: it compiles a call of `memcpy` faster than a loop.
     """
     table, answers = buffers["set_features"], buffers["answers"]
     first, count, at = (table[feature, i64(k)] for k in (1, 2, 3))
@@ -58,11 +57,11 @@ class SetWriter:
 
     Attributes:
         code: where statements go.
-        buffers: those of the layout.
+        buffers: buffers of the layout.
         numbers: buffer (features, rows) of category numbers.
         planes: buffer (planes, words) to be written.
-        first: the first plane of sets.
-        hot: buffer (numbers, words) for the planes of a feature's numbers.
+        first: number of the first plane of a set.
+        hot: buffer (numbers, words): plane k tells which rows have category k of a feature.
     """
 
     code: Builder
@@ -78,7 +77,7 @@ class SetWriter:
         return words_together(int(self.planes.shape[1]))
 
     def write(self, feature: Any, here: Any) -> None:
-        """Write all planes of one feature; bits beyond the `here` rows are undefined."""
+        """Write the planes of all sets of a feature; bits beyond the `here` rows are undefined."""
         hold = self.code.hold
         self._write_hot(feature, here)
         begin, count = (hold("planes", self._field(feature, k)) for k in (1, 2))
@@ -97,7 +96,7 @@ class SetWriter:
                 self.code.store(self.planes, value, [self.first + plane, self._words(part)])
 
     def _write_hot(self, feature: Any, here: Any) -> None:
-        """Build one-hot planes: set the bit of each row in the plane of its number."""
+        """Write `hot` for a feature: set the bit of each row in the plane of its category."""
         count = self.code.hold("count", self._field(feature, 3))
         with self.code.repeat("number", count) as number, self._parts() as part:
             self.code.store(self.hot, self._empty, [number, self._words(part)])
@@ -110,7 +109,7 @@ class SetWriter:
             self.code.store(self.hot, self.hot[at] | bit, at)
 
     def _unite(self, total: Any, numbers: Any, part: Any) -> None:
-        """OR the planes of four numbers into the union, for the words of one part."""
+        """OR the planes of four categories into the union, for the words of one part."""
         value = total[self._words(i64(0))]
         for k in range(4):
             number = tirx.shift_right(numbers, tirx.const(16 * k, "uint64"))
@@ -122,14 +121,14 @@ class SetWriter:
         return self.buffers["set_features"][feature, i64(field)]
 
     def _parts(self) -> AbstractContextManager[Any]:
-        """Open a loop over the parts of a plane; the variable is the first word of each."""
+        """Open a loop over the parts of a plane; its variable is the first word of a part."""
         return self.code.parts("part", int(self.planes.shape[1]), self.words)
 
     def _words(self, part: Any) -> Any:
-        """Return the index of the words of a plane that are computed at once."""
+        """Return the vector index of the words of a part."""
         return lanes(part, self.words)
 
     @property
     def _empty(self) -> Any:
-        """Return a vector of zero words, as wide as what is computed at once."""
+        """Return a vector of zeros for the words of a part."""
         return spread(tirx.const(0, "uint64"), self.words)

@@ -1,4 +1,4 @@
-"""Codes panels of columns: 64 rows are transposed to columns, which become bit planes or ranks.
+"""Emits the coding of panels: 64 rows become columns, and columns become bit planes or ranks.
 
 takes: 64 rows of a block; gives: statements that write the planes of tests whose cuts are compared
 one by one, and the ranks or codes of the columns that are searched.
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 def found_dtypes(planes: PlaneCode, vectors: Vectors) -> dict[str, str]:
-    """Return the names and dtypes of the buffers that hold the search results of columns.
+    """Return the names and dtypes of the buffers for the results of searches.
 
-    These are "ranks" for columns that are searched by permutes, "high" and "low" parts of codes
-    that are found in two steps, and "codes" for columns with more than 255 cuts.
+    They are "ranks" for columns that are searched by permutes, else "high" and "low", the parts of
+    codes that take two steps at most, and "codes" for columns with more than 255 cuts.
     """
     names, panels = dict[str, str](), planes.panels
     for steps, _, _ in planes.searched:
@@ -62,10 +62,10 @@ class PanelCoder:
     Attributes:
         coder: coder of the rows.
         code: where statements go.
-        buffers: those of the layout.
+        buffers: buffers of the layout.
         found: buffers (columns, rows) for the results of searches, see `PlaneWriter`.
         planes: buffer (planes, words) to be written.
-        values: buffer (columns of a panel, 64).
+        values: buffer (columns of a panel, 64) for the values of 64 rows.
     """
 
     coder: PlaneCoder
@@ -120,9 +120,9 @@ class PanelCoder:
                 first += alike
 
     def _list_groups(self) -> list[tuple[PanelGroup, int]]:
-        """Return (group, how many consecutive groups share its code).
+        """Return (group, number of consecutive groups that share its code) pairs.
 
-        Only permutes depend on `levels`.
+        Groups that differ only in `levels` share code, unless columns are searched by permutes.
         """
         groups = self.panels.groups
         if "ranks" not in self.found:
@@ -166,7 +166,7 @@ class PanelCoder:
             self.code.store(self.values, value.astype(self.panels.dtype), at)
 
     def compare(self, group: PanelGroup, test: Any, chunk: Chunk) -> None:
-        """Emit the comparison of a column with the cut of a test."""
+        """Emit the comparison of a column with the cut of a test, which gives a word of a plane."""
         name = "lt" if self.coder.comparer.comparison == "<" else "le"
         how = f"{'u' if group.missing_left else 'o'}{name}"
         place = self.buffers["test_place"][test].astype("int64")
@@ -175,7 +175,7 @@ class PanelCoder:
         self.code.store(self.planes, bits, [test, tirx.floordiv(chunk.start, i64(ROWS_IN_WORD))])
 
     def search(self, group: PanelGroup, column: Any, chunk: Chunk) -> None:
-        """Emit the search of a column's ranks, by permutes if the CPU has them."""
+        """Emit the search of a column's values among its cuts, by permutes if possible."""
         place = self.code.hold("place", self.buffers["column_place"][column].astype("int64"))
         if group.steps == 2 and "ranks" in self.found:
             name = "ge" if self.coder.comparer.comparison == "<" else "gt"

@@ -1,16 +1,16 @@
-"""Turns the codes of a column into the bit planes of its tests.
+"""Emits the code that turns the codes of a column into the bit planes of its tests.
 
 takes: codes of up to 512 rows; gives: statements that write planes.
 
-Test c of a column is true for codes of at most c. A code is cut into a high and a low part of four
-bits each, and so is c:
+Test c of a column is true for codes of at most c. A code is split into a high and a low part of
+four bits each, and so is c = 16 h + l:
 
     code <= 16 h + l   =   low <= l ? high <= h : high < h
 
 So 16 planes of "low <= l" and 16 of "high <= h" are made once per column, from the bit planes of
-the code, and a test then costs one instruction for up to 512 rows; comparing codes costs one for
-64. A vector always has eight words: of 512 rows and one test, or of 64 rows and eight tests, which
-are adjacent. Planes of other sizes are made part by part, with as many words each as divide both.
+the code. A test then costs one instruction for up to 512 rows; comparing codes would cost one for
+64. A vector always has eight words: 512 rows of one test, or for example 64 rows of each of eight
+adjacent tests. Planes of other sizes are made in parts, see `words_together`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..ir import i64, lanes, spread
 from ..walks.vectors import Vectors
 
 NUMBER_BITS = 8
-"""Bits of a rank or code."""
+"""Number of bits of a rank or code."""
 
 PART_VALUES = 16
 """Number of values of the high or low part of a code, which has four bits."""
@@ -46,12 +46,12 @@ class PlaneWriter:
     Attributes:
         code: where statements go.
         vectors: operations on vectors.
-        buffers: those of the layout.
-        found: buffers (columns, rows) of the results of `panels`: "codes" in the order of bits,
+        buffers: buffers of the layout.
+        found: buffers (columns, rows) of the results of searches: "codes" in the order of bits,
             others in the order of `planes.byte_of_row`.
-        planes: buffer (planes, words) to be written; up to 15 planes more than there are tests of a
-            column may be overwritten, so columns come in order.
-        below: buffer (17, 8): planes of "high < h".
+        planes: buffer (planes, words) to be written; up to 15 planes after those of a column may
+            be overwritten, so columns are written in ascending order.
+        below: buffer (17, 8) for the planes of "high < h".
         part: first word of the part of the planes that is being written.
     """
 
@@ -92,7 +92,7 @@ class PlaneWriter:
                 self._store(first + h * PART_VALUES, j, value)
 
     def _by_comparing(self, column: Any, first: Any, count: Any) -> None:
-        """Write planes by comparing the codes of 64 rows with each cut's place."""
+        """Write planes by comparing the codes of 64 rows with the number of each cut."""
         held = []
         for word in range(self.words):
             held.append(self.code.hold("code", self._rows("codes", column, word)))
@@ -102,7 +102,10 @@ class PlaneWriter:
                 self.code.store(self.planes, bits, [first + cut, self._word(word)])
 
     def _bits(self, column: Any) -> tuple[list[Any], list[Any]]:
-        """Return the bit planes of low and high parts, lowest first, repeated to 8 lanes."""
+        """Return the bit planes of the low and high parts, lowest bit first, as 8 words each.
+
+        Planes of fewer words are repeated to fill the 8 words.
+        """
         numbers = self._numbers(column)
         planes = make_planes(self.code, self.vectors, self.words, numbers)
         bits = self.code.buffer("bits", (i64(NUMBER_BITS), i64(VECTOR_WORDS)), "uint64")
@@ -116,7 +119,7 @@ class PlaneWriter:
         return held[:4], held[4:]
 
     def _numbers(self, column: Any) -> Callable[[int, int, int], Any]:
-        """Return a function that loads words of ranks or codes; see `make_planes`."""
+        """Return a function that loads words of ranks or codes, for `make_planes`."""
         if "ranks" in self.found:
 
             def ranks(row: int, word: int, width: int) -> Any:
@@ -148,15 +151,15 @@ class PlaneWriter:
         return self.found[name][column, lanes(self._row(word * ROWS_IN_WORD), ROWS_IN_WORD)]
 
     def _word(self, word: int) -> Any:
-        """Return the index of a word of the part in its whole plane."""
+        """Return the index in the whole plane of a word of the part."""
         return self.part + word
 
     def _row(self, row: int) -> Any:
-        """Return the index of a row of the part among all found numbers."""
+        """Return the index in `found` of a row of the part."""
         return self.part * ROWS_IN_WORD + row
 
     def _low_planes(self, bits: list[Any]) -> list[Any]:
-        """Return vectors of the planes "low <= l", eight words each, in memory order."""
+        """Return the planes "low <= l" as vectors of eight words, in the order of `planes`."""
         planes = [self.code.hold("low", plane) for plane in self._at_most(bits)]
         if self.words == VECTOR_WORDS:
             return planes
@@ -198,7 +201,7 @@ class PlaneWriter:
         return [self.code.hold("below", x) for x in (inv(low | high), inv(high), inv(low & high))]
 
     def _store(self, first: Any, place: int, value: Any) -> None:
-        """Store eight words, at index `place` in units of eight words from plane `first` on."""
+        """Store vector number `place` of eight words, counted from plane `first` on."""
         plane, word = divmod(place * VECTOR_WORDS, self.words)
         if self.words == int(self.planes.shape[1]):
             at = [first + plane, lanes(i64(word), VECTOR_WORDS)]

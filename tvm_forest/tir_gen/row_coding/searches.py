@@ -1,6 +1,7 @@
-"""Searches columns among their cuts, 16 at a time, and defines the base class of row coders.
+"""Emits searches of values among the cuts of a column, and defines the base class of row coders.
 
-takes: values of a column; gives: statements that hold their ranks, which a coder stores.
+takes: values of a column; gives: statements that compute their ranks, which a coder stores. A step
+of a search compares a value with 16 cuts.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from ..ir import i64
 from ..walks.node_test import Comparer
 
 ROWS_TOGETHER = 8
-"""Rows that are coded side by side: their searches overlap, and share loads of first cuts."""
+"""Number of rows that are coded side by side, so that their searches overlap and share the loads
+of the first cuts."""
 
 ROWS_OF_CHUNK = 64
-"""Rows that are coded column by column: they stay in the first-level cache, and so do the cuts of
-the column; see benchmarks/bit_phases.py."""
+"""Number of rows that are coded column by column: they stay in the first-level cache, and so do the
+cuts of the column, see benchmarks/bit_phases.py."""
 
 
 BANK_BYTES = 4
@@ -33,8 +35,8 @@ BANK_BYTES = 4
 def row_pitch(columns: int, dtype: str) -> int:
     """Return the distance from one row to the next in shared memory, in elements.
 
-    It is an odd number of words, so that threads which read one column of neighbouring rows read
-    from different banks.
+    It is an odd number of words, so that threads that read one column of neighbouring rows access
+    different banks.
     """
     item = tvm.DataType(dtype).itemsize
     word = max(item, BANK_BYTES)
@@ -42,10 +44,9 @@ def row_pitch(columns: int, dtype: str) -> int:
 
 
 def bring_rows_near(code: Builder, name: str, rows: Any, first: Any, count: int) -> Any:
-    """Copy `count` rows from `first` on into a buffer in shared memory, and return it.
+    """Emit a copy of `count` rows from `first` on to shared memory, and return their buffer.
 
-    Indices beyond the end read the last value again: without a condition on each load, many loads
-    are in flight at once.
+    Indices beyond the end read the last value again: loads without a condition can overlap.
     """
     width, pitch = int(rows.shape[1]), row_pitch(int(rows.shape[1]), rows.dtype)
     near = code.buffer(name, (i64(count), i64(pitch)), rows.dtype, "shared")
@@ -72,11 +73,11 @@ class Chunk(NamedTuple):
 
 
 class ReadGroup(NamedTuple):
-    """A group of searches whose range of columns is known only at run time.
+    """A range of columns that are searched by the same code, read from a buffer at run time.
 
     Attributes:
         searches: properties that these searches share.
-        begin, stop: first column, and the one after the last.
+        begin, stop: the first column, and the one after the last.
     """
 
     searches: SearchGroup
@@ -86,12 +87,12 @@ class ReadGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class RowCoder:
-    """Writes the statements that code rows into a buffer, which walks read in place of rows.
+    """Base class: emits the statements that code rows into a buffer, which walks read instead.
 
     Attributes:
-        ranks: the row code, how values are coded.
+        ranks: the row code, which tells how values are coded.
         rows: buffer of the rows.
-        comparer: how they are compared with cuts.
+        comparer: tells how values are compared with cuts.
     """
 
     ranks: RankCode
@@ -100,12 +101,12 @@ class RowCoder:
 
     @property
     def in_blocks(self) -> bool:
-        """Return whether walks take rows in groups, which start at a block's first row."""
+        """Return whether walks take rows in groups, counted from a block's first row."""
         return self.ranks.lanes > 1
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of a coded row; 0 if the row code is not for GPUs."""
+        """Return the bytes of a coded row in shared memory; 0 if the row code is not for GPUs."""
         return 0
 
     def declare(self, most: Any, scope: str) -> Any:
@@ -113,13 +114,21 @@ class RowCoder:
         raise NotImplementedError
 
     def place(self, row: Any) -> list[Any]:
-        """Return the buffer indices that identify a row of the block for a walk."""
+        """Return the buffer indices at which a walk reads a row of the block."""
         raise NotImplementedError
 
     def emit(
         self, code: Builder, buffers: dict[str, Any], near: Any, first: Any, here: Any
     ) -> None:
-        """Emit the coding of `here` rows from `first` on into buffer `near`."""
+        """Emit the coding of a block of rows.
+
+        Args:
+            code: where statements go.
+            buffers: buffers of the model, by name.
+            near: buffer of the codes, from `declare`.
+            first: the first row of the block.
+            here: number of rows of the block.
+        """
         raise NotImplementedError
 
     def store_codes(self, search: ColumnSearch, xs: list[Any], rows: list[Any]) -> None:
@@ -127,7 +136,7 @@ class RowCoder:
         raise NotImplementedError
 
     def store_number(self, search: ColumnSearch, feature: Any, number: Any, row: Any) -> None:
-        """Store the memberships that the number of a row's category implies."""
+        """Store the memberships of a row in the sets of a feature, given its category's number."""
         raise NotImplementedError
 
     def _column_groups(self) -> list[tuple[SearchGroup, int]]:
@@ -137,7 +146,7 @@ class RowCoder:
         return [(columns, begin) for columns, begin in pairs if columns.stop > begin]
 
     def _read_groups(self, code: Builder, buffers: dict[str, Any]) -> list[ReadGroup]:
-        """Load the ranges of columns of each group from the model's buffers."""
+        """Load the range of columns of each group from the model's buffers."""
         count, stops = len(self.ranks.groups), buffers["group_stops"]
         ends = [i64(0), *(code.hold("stop", stops[k]) for k in range(count))]
         return [ReadGroup(*x) for x in zip(self.ranks.groups, ends, ends[1:], strict=False)]
@@ -171,7 +180,16 @@ class RowCoder:
 
 @dataclass(frozen=True)
 class ColumnSearch:
-    """The search of one column: the cuts that are searched, and the buffers for the results."""
+    """Emits the search of values of one column.
+
+    Attributes:
+        coder: stores the results.
+        code: where statements go.
+        buffers: buffers of the model, by name.
+        columns: the group of the column.
+        column: number of the column.
+        results: buffers for the results, by name.
+    """
 
     coder: RowCoder
     code: Builder
@@ -181,12 +199,12 @@ class ColumnSearch:
     results: dict[str, Any]
 
     def read(self, first: Any, rows: list[Any]) -> list[Any]:
-        """Load the values of the column in some rows, counted from `first` on."""
+        """Load the values of the column for some rows, counted from row `first`."""
         feature = self._hold_entry("column_feature").astype("int64")
         return [self.coder.rows[first + r, feature] for r in rows]
 
     def emit(self, loads: list[Any], rows: list[Any]) -> None:
-        """Code the values of some rows of the block side by side."""
+        """Code the loaded values of some rows of the block side by side, and store the codes."""
         xs = [self.code.hold("x", x.astype(self.buffers["cuts"].dtype)) for x in loads]
         if not self.columns.asked:
             self.coder.store_codes(self, xs, rows)
@@ -197,7 +215,7 @@ class ColumnSearch:
         self.coder.store_number(self, feature, number, rows[0])
 
     def store(self, name: str, places: list[list[Any]], values: list[Any]) -> None:
-        """Store values in one of the buffers of the results."""
+        """Store values in the buffer `name` of the results."""
         near = self.results[name]
         for place, value in zip(places, values, strict=True):
             self.code.store(near, value.astype(near.dtype), place)
@@ -207,9 +225,9 @@ class ColumnSearch:
         return self.code.hold(name.split("_")[-1], load)
 
     def store_parts(self, xs: list[Any], places: list[list[Any]]) -> None:
-        """Search and store the high and low parts of codes, in one or two steps.
+        """Search and store the high and low parts of codes, see `row_codes.planes`.
 
-        See `row_codes.planes`.
+        A search of one step gives only the low part.
         """
         at = self._hold_entry("column_cuts")
         name = "lt" if self.coder.comparer.comparison == "<=" else "le"
@@ -226,7 +244,7 @@ class ColumnSearch:
         )
 
     def _count_cuts(self, how: str, at: Any, x: Any) -> Any:
-        """Count how many of the 16 cuts from `at` on compare true with x."""
+        """Count the cuts c, of 16 from `at` on, for which the comparison `c how x` is true."""
         vectors = self.coder.comparer.vectors
         assert vectors is not None, "checked by PlaneCoder"
         some = self.buffers["cuts"][tirx.Ramp(at, i64(1), CUTS_IN_STEP)]
@@ -234,7 +252,7 @@ class ColumnSearch:
         return self.code.hold("count", count.astype("int64"))
 
     def encode(self, xs: list[Any]) -> list[Any]:
-        """Return the codes of some values."""
+        """Return the codes of some values: their ranks, or the largest code for missing values."""
         dtype = self.coder.ranks.dtype
         values = [rank.astype(dtype) for rank in self._rank(xs)]
         if self.columns.missing_left:
@@ -243,10 +261,7 @@ class ColumnSearch:
         return [tirx.Select(tirx.isnan(x), most, v) for x, v in zip(xs, values, strict=True)]
 
     def _rank(self, xs: list[Any]) -> list[Any]:
-        """Return the number of cuts that each value reaches, found step by step.
-
-        NaN reaches none.
-        """
+        """Return the number of cuts that each value reaches, searched step by step; 0 for NaN."""
         hold, cuts = self.code.hold, self.buffers["cuts"]
         at = self._hold_entry("column_cuts")
         ranks: list[Any] = [i64(0)] * len(xs)
@@ -258,13 +273,13 @@ class ColumnSearch:
         return ranks
 
     def _count_reached(self, cuts: Any, at: Any, x: Any) -> Any:
-        """Count how many of the 16 cuts from `at` on value x reaches, that is, goes right of."""
+        """Count the cuts, of 16 from `at` on, that value x reaches, so that it goes right."""
         comparer = self.coder.comparer
         less = comparer.comparison == "<" or self.columns.asked
         if comparer.vectors is not None:
             return self._count_cuts("ole" if less else "olt", at, x)
         count: Any = i64(0)
-        for half in (8, 4, 2, 1, 1):  # halves the 16 four times, then looks at the one behind
+        for half in (8, 4, 2, 1, 1):  # bisects the 16 cuts, then compares the last one
             cut = cuts[at + count + (half - 1)]
             there = cut <= x if less else cut < x
             count = self.code.hold("count", count + there.astype("int64") * half)

@@ -1,7 +1,7 @@
-"""Emits the code of walks: hop by hop, in vector lanes, by bit planes, by permutes.
+"""Emits the code of walks: hop by hop, in vector lanes, by bit planes, permutes, octets or pieces.
 
-A `Walker` implements one way of walking. The layout's `walks` and the directive `simdize` select
-it.
+A `Walker` implements one way of walking. The field `walks` of a layout and the directive `simdize`
+select it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WALKERS: dict[str | None, type[Walker]] = {
     "octets": OctetWalker,
     "pieces": PieceWalker,
 }
-"""Walkers by the argument of `simdize` on a leaf loop; None without that directive."""
+"""Walkers by the argument of `simdize` on a leaf loop; the key None is for loops without it."""
 
 BY_LAYOUT = {
     "hops": (None, "gather"),
@@ -39,10 +39,10 @@ BY_LAYOUT = {
 
 
 def check_walks(sch: Schedule) -> None:
-    """Check that the nest walks in a way that the layout supports.
+    """Check that every leaf loop walks in a way that the schedule's layout supports.
 
     Raises:
-        ScheduleError: it does not, or no layout has this name.
+        ScheduleError: one does not, or the layout's name is unknown.
     """
     leaves, how = sch.leaves(), find(sch.layout).walks
     other = next((loop for loop in leaves if loop.simdize not in BY_LAYOUT[how]), None)

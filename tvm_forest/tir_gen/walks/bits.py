@@ -1,4 +1,4 @@
-"""Walks up to 512 rows at once, by selections (`test ? a : b`) among bit planes.
+"""Walks up to 512 rows through a tree at once, by selections (`test ? a : b`) of bit planes.
 
 takes: leaf loops whose rows are bit planes; gives: their code.
 
@@ -8,8 +8,8 @@ takes: leaf loops whose rows are bit planes; gives: their code.
 
 Answer k of a row is the outcome of the test that the row meets on level k; bit r of a plane or an
 answer belongs to row r. Every line is one expression on vectors of words, which LLVM keeps in
-registers; answers are kept in cells, since every later line uses them. Trees of each depth have
-code of their own.
+registers; answers are stored in variables, since every later line uses them. Each depth of trees
+has its own code.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 
 
 TREES_ABREAST = 4
-"""Oblivious trees whose leaves are summed in registers before sums are stored."""
+"""Number of oblivious trees whose leaves are summed in registers before sums are stored."""
 
 CONSTANTS = 2
-"""Constant planes, of zeros and of ones, between those of tests and those of selections."""
+"""Number of constant planes, of zeros and of ones, after the planes of tests and before those that
+selections write."""
 
 NUMBER_BITS = 8
-"""Bits of a leaf number that are assembled at once."""
+"""Number of bits of a leaf number that are assembled at once."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,11 @@ class BitWalker(BlockWalker):
 
     @classmethod
     def computed_rows(cls, extent: Any, count: int) -> Any | None:
-        """Return the number of rows that planes have bits for, since all of them are computed."""
+        """Return `count`, since the walk computes all rows that the planes have bits for."""
         return i64(count)
 
     def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
-        """Sum the leaves of some oblivious trees in registers, if all trees add to one sum."""
+        """Sum the leaves of several oblivious trees in registers, if all add to the same sums."""
         layout: Any = self.layout
         if layout.depths or layout.lists or not _is_sum(trees.body.body, trees.loop_var):
             return None
@@ -77,7 +78,9 @@ class BitWalker(BlockWalker):
         return code.finish()
 
     def _emit(self, code: Builder, loops: list[Any], fact: Loop) -> None:
-        """Walk all rows through some trees, then store or add their leaves, 64 rows at a time.
+        """Walk all rows through some trees, then store or add their leaves, group by group.
+
+        The rows of a group are those whose leaves are looked up at once, see `LeafLookUp.rows`.
 
         Args:
             code: where statements go.
@@ -114,9 +117,9 @@ class BitWalker(BlockWalker):
         full: bool,
         leaves: list[Any],
     ) -> None:
-        """Do what `store_rows` does, for several trees that add to the same sums.
+        """Add the leaves of several trees to the sums of a group of rows, see `store_rows`.
 
-        Lanes are the classes of a row, or rows if there is one class.
+        The lanes of a vector are the classes of a row, or rows if there is one class.
         """
         some = tirx.min(loops[0].extent - first, i64(count))
 
@@ -137,8 +140,8 @@ class BitWalker(BlockWalker):
         Args:
             code: where statements go.
             count: number of lanes, one for each sum.
-            some: how many lanes are in use; None for all.
-            ends: for each tree, returns the store of a lane and its leaf.
+            some: number of lanes in use; None for all.
+            ends: for each tree, a function of a lane that returns the lane's store and its leaf.
         """
 
         def each() -> Any:
@@ -165,12 +168,12 @@ class BitWalker(BlockWalker):
 
 
 def _at_class(classes: tirx.For, leaf: Any, number: Any) -> tuple[Any, Any]:
-    """Return the body of a loop over classes for one class, and the leaf."""
+    """Return the body of a loop over classes for class `number`, and the leaf."""
     return at_iteration(classes, number), leaf
 
 
 def _is_sum(body: tirx.Stmt, tree: Any) -> bool:
-    """Return whether each tree adds to the same sum of a row, or to the sums of a few classes."""
+    """Return whether all trees add to the same sum of a row, or to the same few class sums."""
     if isinstance(body, tirx.For):
         if not (isinstance(body.extent, tirx.IntImm) and body.extent.value <= MAX_CLASS_LANES):
             return False
@@ -181,12 +184,12 @@ def _is_sum(body: tirx.Stmt, tree: Any) -> bool:
 
 @dataclass(frozen=True)
 class BitWalk:
-    """The state of rows that walk through a tree.
+    """Emits the walk of a block of rows through a tree.
 
     Attributes:
         code: where statements go.
         tree: access to the tree.
-        near: load of the first row's word of plane 0.
+        near: load of the word of plane 0 with the first rows.
         words: number of words that hold the rows' bits, 1 to 8.
         vectors: operations on vectors.
         shared: whether other threads read the planes at the same time.
@@ -214,11 +217,11 @@ class BitWalk:
         return cls(code, tree, row.source[i64(0), word], words, vectors, shared)
 
     def numbers(self) -> tuple[Any, int]:
-        """Emit the walk; returns a buffer with the leaf numbers, and the bits of one number."""
+        """Emit the walk; return a buffer with the leaf numbers, and the bits of one: 8 or 16."""
         firsts = range(0, self.tree.layout.bits, NUMBER_BITS)
         if self.words == 1:
             joined = [self.code.buffer("joined", (i64(NUMBER_BITS),), "uint64") for _ in firsts]
-            # each way joins its own bits: brought together behind all ways, they would pass memory
+            # each form joins its own bits: joined after all branches, they would go through memory
             self._emit_ways(lambda form: self._join_words(self._walk(form, self._bits()), joined))
         else:
             bits = self._bits()
@@ -240,7 +243,7 @@ class BitWalk:
         return self.code.buffer("bits", shape, "uint64")
 
     def _join_words(self, bits: Any, joined: list[Any]) -> None:
-        """Emit the assembly of 8-bit numbers from bits, in as many buffers as needed."""
+        """Assemble 8-bit numbers from bits, 8 bits of the leaf numbers for each buffer `joined`."""
         count, all_of_them = int(bits.shape[0]), lanes(i64(0), NUMBER_BITS)
         for part, into in enumerate(joined):
             first = part * NUMBER_BITS
@@ -252,10 +255,7 @@ class BitWalk:
                 self.code.store(into, self._join_planes(bits, first)[all_of_them], [all_of_them])
 
     def _join_planes(self, bits: Any, first: int) -> Any:
-        """Emit the assembly of 8-bit numbers from planes, beginning at plane `first`.
-
-        Returns a buffer.
-        """
+        """Assemble 8-bit numbers from the planes `first` to `first + 7`; return their buffer."""
         count = int(bits.shape[0])
 
         def row(k: int, word: int, width: int) -> Any:
@@ -294,7 +294,7 @@ class BitWalk:
         self._store(bits, answers[::-1])
 
     def _walk_levels(self, bits: Any, form: int) -> None:
-        """Use the test planes of an oblivious tree directly as bits of leaf numbers."""
+        """Walk an oblivious tree: the planes of its tests are the bits of the leaf numbers."""
         levels = range(self.tree.layout.levels)
         self._store(bits, [self._plane(self.tree.plane(bit)) for bit in levels])
 
@@ -306,9 +306,9 @@ class BitWalk:
             self.code.store(bits, answer, [i64(bit), lanes(i64(0), self.words)])
 
     def _walk_list(self, bits: Any, form: int) -> None:
-        """Walk a tree that is a list of selections; results are stored after the test planes.
+        """Walk a tree that is a list of selections, whose results go behind the planes of tests.
 
-        Where threads share these planes, each writes to a private copy.
+        If other threads read these planes at the same time, the results go to a private buffer.
         """
         first, own = self.tree.layout.code.tests + CONSTANTS, None
         if self.shared:
@@ -339,7 +339,7 @@ class BitWalk:
             self.code.store(bits, found, [i64(bit), lanes(i64(0), self.words)])
 
     def _select(self, answers: list[Any], level: int, at: int, node: int) -> Any:
-        """Return each row's answer on a level, below the `node`-th node of level `at`."""
+        """Return each row's answer on a level, for rows at node number `node` of level `at`."""
         if at == level:
             return self._plane(self.tree.plane((1 << level) - 1 + node))
         left, right = (self._select(answers, level, at + 1, 2 * node + k) for k in (0, 1))

@@ -1,9 +1,9 @@
 """Emits LLVM IR functions that look up bytes in registers, for 64 lanes at once.
 
-takes: vector expressions; gives: calls of functions, which `Vectors` writes.
+takes: vector expressions; gives: calls of functions, whose text `Vectors` collects.
 
-Lane 16 q + r is row r in tree q. On CPUs without AVX-512 VBMI, `permutes` does the same byte by
-byte.
+Lane 16 q + r is row r in tree q. For CPUs without AVX-512 VBMI, `permutes` emits loads of single
+bytes instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLOAT_TWO = f"call {FLOATS} @llvm.x86.avx512.vpermi2var.ps.512"
 
 @dataclass(frozen=True)
 class Permutes:
-    """Emits calls of these functions, whose text `vectors` collects."""
+    """Emits calls of the functions that look up bytes; `vectors` collects their text."""
 
     vectors: Vectors
 
@@ -84,7 +84,7 @@ class Permutes:
         """Return the code of each lane's row in a column.
 
         Args:
-            first: load of the first code: of 16 rows, column by column.
+            first: load of the first code of 16 rows, which are stored column by column.
             columns: number of columns, a multiple of 8, as two registers hold 8 columns.
             column: column of each lane, uint8x64.
         """
@@ -105,7 +105,7 @@ class Permutes:
         return self.vectors.call(f"codes{columns}", DTYPE, lines + chosen, result, **arguments)
 
     def truth(self, how: str, left: Any, right: Any) -> Any:
-        """Compare lane by lane, with the LLVM integer predicate `how`; returns a uint64 of bits."""
+        """Compare lane by lane, by LLVM's predicate `how`, such as "uge"; return a uint64 mask."""
         lines = (
             f"%truth = icmp {how} {BYTES} %left, %right",
             f"%bits = bitcast {TRUTH} %truth to i{LANES}",
@@ -113,7 +113,7 @@ class Permutes:
         return self.vectors.call(f"{how}{LANES}", "uint64", lines, "%bits", left=left, right=right)
 
     def choose(self, bits: Any, true: Any, false: Any) -> Any:
-        """Select each lane from one vector or the other, by the bits of a uint64."""
+        """Select each lane from `true` or `false`, by the bits of a uint64."""
         lines = (
             f"%truth = bitcast i{LANES} %bits to {TRUTH}",
             f"%x = select {TRUTH} %truth, {BYTES} %true, {BYTES} %false",
@@ -128,6 +128,7 @@ class Permutes:
             first: load of the tree's first leaf, float32.
             size: number of leaves in the table, a power of two from 32 to 256.
             number: leaf number of every lane, uint8x64.
+            tree: number of the tree, 0 to 3.
         """
         cut = ", ".join(f"i32 {tree * ROWS + row}" for row in range(ROWS))
         lines = [

@@ -7,12 +7,12 @@ takes: leaf loops; gives: their code. A walk of one row, with the steps of the a
         node = child(node, rows[r, feature[node]] < threshold[node])
     out[r] += leaf_value(node)
 
-Walks that advance together do so stage by stage: all loads first, then all comparisons, then all
-steps. They are the iterations of a loop with `interleave`, taken in groups of that size, and in a
-smaller group for the remainder.
+Interleaved walks advance stage by stage: first all loads, then all comparisons, then all steps.
+They are the iterations of a loop with `interleave`, in groups of that size; the remainder goes in
+smaller groups.
 
-With leaf vectors, a leaf loop may contain loops over classes. These follow the walk, whose leaf is
-the same for all classes:
+With leaf vectors, a leaf loop may contain loops over classes. These come after the walk, whose leaf
+is the same for all classes:
 
     leaf = leaf_value(node)
     for c in range(7):
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 FEWER = 4
-"""Divisor of the number of interleaved walks for a small remainder of trees."""
+"""A remainder of trees of at most 1 / 4 of the interleaved walks goes in a group of that size."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class HopWalker(Walker):
     """Walks rows one by one, or a few interleaved."""
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Lower a leaf loop, in groups of as many walks as are interleaved."""
+        """Lower a leaf loop, in groups if its walks are interleaved."""
         if fact.interleave > 1 and fact.kind == "tree" and not isinstance(loop.extent, tirx.IntImm):
             return self.lower_trees_in_groups(loop, fact.interleave, form)
         if fact.interleave > 1:
@@ -70,9 +70,9 @@ class HopWalker(Walker):
         return code.finish()
 
     def lower_trees_in_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
-        """Walk groups of `width` trees, whose number is known at run time, then the remainder.
+        """Walk groups of `width` trees, for a number of trees known at run time, then the rest.
 
-        The remainder's group is filled up with the last tree, whose extra results are not stored.
+        The group of the rest is filled up with the last tree, whose extra results are not stored.
         It is a quarter as wide if that is enough.
         """
         code, extent = Builder(), loop.extent
@@ -90,12 +90,15 @@ class HopWalker(Walker):
         return code.finish()
 
     def lower_groups(self, loop: tirx.For, width: int, form: WalkForm) -> tirx.Stmt:
-        """Walk groups of `width` iterations, then the rest, as one group if its size is known."""
+        """Walk groups of `width` iterations, then the rest.
+
+        The rest is one group if its size is known, else groups of a half, a quarter, and so on.
+        """
         extent = loop.extent.astype("int64")
         code, first = Builder(), loop.min
         known = isinstance(loop.extent, tirx.IntImm)
         widths = [width, int(loop.extent) % width] if known else _halves(width)
-        # the sums of a GPU's thread are registers, which are named by constants
+        # a GPU thread keeps its sums in registers, which only constant indices can address
         on_gpu = self.comparer.vectors is None
         in_registers = known and on_gpu and _stores_by(loop)
         for size in filter(None, widths):
@@ -115,7 +118,14 @@ class HopWalker(Walker):
         form: WalkForm,
         inside: Sequence[Any] = (),
     ) -> None:
-        """Emit interleaved walks, then their stores in order, under the condition `inside`."""
+        """Emit interleaved walks, then their stores in order.
+
+        Args:
+            code: where statements go.
+            bodies: for each walk, the body of the leaf loop.
+            form: how hops are unrolled or peeled.
+            inside: for each walk, the condition under which its result is stored; empty for always.
+        """
         calls: list[Any] = [ops.find_walk(body) for body in bodies]
         trees = self.open_trees(code, calls)
         nodes = [code.hold("node", tree.root) for tree in trees]
@@ -146,11 +156,11 @@ class WalkGroup:
     """A group of walks that advance together.
 
     Attributes:
-        cells: where values are kept; `Lanes` has one buffer for all lanes.
+        cells: declares variables; `Lanes` declares a buffer with an element for each lane.
         trees: tree access of each walk.
-        nodes: cell with the current node of each walk.
+        nodes: variable with the current node of each walk.
         rows: load of each walk's row.
-        comparer: how rows are compared with nodes.
+        comparer: emits the comparisons of rows with nodes.
     """
 
     cells: Builder | Lanes
@@ -160,7 +170,10 @@ class WalkGroup:
     comparer: Comparer
 
     def hop(self, held: bool) -> None:
-        """Emit one hop of every walk, stage by stage; `held` walks stay at their leaves."""
+        """Emit one hop of every walk, stage by stage.
+
+        With `held`, walks that have reached their leaves stay there.
+        """
         hold, comparer = self.cells.hold, self.comparer
         helds = [needs_holding(tree, held) for tree in self.trees]
         places = [
@@ -181,12 +194,12 @@ class WalkGroup:
             self.cells.put(node, tirx.Select(tree.is_leaf(node), node, child) if held else child)
 
     def any_inside(self) -> Any:
-        """Return the condition that some walk has not reached its leaf."""
+        """Return the condition that at least one walk has not reached its leaf."""
         ends = [tirx.Not(tree.is_leaf(x)) for tree, x in zip(self.trees, self.nodes, strict=True)]
         return tirx.any(*ends)
 
     def emit_peeled(self, code: Builder, form: WalkForm) -> None:
-        """Emit the peeled hops, with leaf tests or without, then a loop until all walks end."""
+        """Emit the peeled hops, with or without leaf tests, then a loop until all walks end."""
         if form.check:
             self._emit_checked(code, form.hops)
             return
@@ -208,14 +221,19 @@ class WalkGroup:
 
 
 def resting_place(tree: TreeAccess, node: Any, hold: Hold) -> Any:
-    """Return the node that a walk reads at: a harmless one if the walk has ended."""
+    """Return the node that a walk reads: a harmless one if the walk has reached its leaf."""
     if tree.rest is None:
         return node
     return hold("place", tirx.Select(tree.is_leaf(node), tree.rest, node))
 
 
 def needs_holding(tree: TreeAccess, uneven: bool) -> bool:
-    """Return whether a step could lead away from a leaf; `uneven`: hops may be too many."""
+    """Return whether a hop could lead away from a leaf, so that walks must be held there.
+
+    Args:
+        tree: access to the tree.
+        uneven: whether some walks of the group may end before others.
+    """
     return not tree.stays and (uneven or not tree.padded)
 
 
@@ -226,5 +244,5 @@ def _stores_by(loop: tirx.For) -> bool:
 
 
 def _halves(width: int) -> list[int]:
-    """Return a width, half of it, half of that, down to 1: 8, 4, 2, 1."""
+    """Return a width and its halves down to 1, such as 8, 4, 2, 1."""
     return [width >> k for k in range(width.bit_length())]

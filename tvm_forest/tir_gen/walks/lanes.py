@@ -1,8 +1,8 @@
-"""Walks whose rows are the lanes of vectors.
+"""Walks several rows at once, as the lanes of vectors.
 
 takes: leaf loops over as many rows as lanes; gives: their code.
 
-Every stage of a hop is one vector loop over the lanes, and each cell of a single walk becomes a
+Every stage of a hop is one vector loop over the lanes, and each variable of a single walk becomes a
 buffer with an element for each lane:
 
     for lane in T.vectorized(16): node[lane] = root
@@ -31,7 +31,7 @@ from .hops import HopWalker, WalkGroup
 from .walker import leaf_of
 
 ROWS_OF_A_PART = 8
-"""Rows that walk together in a tile that does not fill the lanes."""
+"""Number of interleaved walks in a tile of rows that does not fill the lanes."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LaneWalker(HopWalker):
     def lower_tile(self, loop: tirx.For, count: int, form: WalkForm) -> tirx.Stmt:
         """Lower a full tile.
 
-        Peeled walks become one loop over all hops, since lanes end together.
+        Peeled walks become one loop over all hops, since all lanes end together.
         """
         code = Builder()
         lanes = Lanes(code, count, tirx.Var("lane", "int64"))
@@ -80,12 +80,12 @@ class LaneWalker(HopWalker):
 
 @dataclass(frozen=True)
 class Lanes:
-    """The lanes of a vector walk.
+    """Declares and stores variables of a vector walk, with one element for each lane.
 
     Attributes:
         code: where statements go.
         count: number of lanes.
-        lane: variable that stands for the lane in expressions.
+        lane: TIR variable for the number of the lane, used in expressions.
     """
 
     code: Builder
@@ -93,7 +93,7 @@ class Lanes:
     lane: tirx.Var
 
     def hold(self, name: str, value: Any) -> Any:
-        """Store a value per lane in a new buffer; returns the load of one lane.
+        """Store a value per lane in a new buffer; return the load of one lane.
 
         Booleans are stored as integers: LLVM negates a stored vector of booleans, for example of 4
         lanes, by complementing a whole byte.
@@ -105,7 +105,7 @@ class Lanes:
         return buffer[self.lane] != 0 if is_truth else buffer[self.lane]
 
     def put(self, cell: Any, value: Any) -> None:
-        """Overwrite a buffer that `hold` made."""
+        """Overwrite a buffer from `hold`, given by its load."""
         self.store(cell.source, value, [self.lane])
 
     def store(self, buffer: Any, value: Any, indices: list[Any]) -> None:

@@ -2,15 +2,15 @@
 
 takes: words of leaf numbers, a tree's table of leaves; gives: calls of LLVM IR functions.
 
-    AVX-512 with VBMI   64 rows: a table for each byte of a leaf, out of one, two or four registers
+    AVX-512 with VBMI   64 rows: a table for each byte of a leaf, in one, two or four registers
                         (vpermb, vpermi2b)
-    AVX-512             64 rows: values out of pairs of registers (vpermi2ps, vpermi2pd)
-    AVX2                64 rows: four tables of 64 bytes at most, 16 at a time (vpshufb)
-    NEON                64 rows: four tables of 128 bytes at most (tbl, tbx)
-    else                a word of numbers; leaves are loaded one by one
+    AVX-512             64 rows: values from pairs of registers (vpermi2ps, vpermi2pd)
+    AVX2                64 rows: four tables of at most 64 bytes, 16 at a time (vpshufb)
+    NEON                64 rows: four tables of at most 128 bytes (tbl, tbx)
+    other CPUs          the rows of one word of numbers; leaves are loaded one by one
 
-Single loads are unrolled: LLVM turns a loop into gathers where its model of the CPU calls them
-fast, which Intel's are not since the microcode of 2023, nor are AMD's.
+Single loads are unrolled: LLVM would turn a loop into gathers if its model of the CPU calls gathers
+fast. They are slow on Intel since the microcode of 2023, and on AMD.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ if TYPE_CHECKING:
     from ...layouts.bitsliced import BitTree
 
 NUMBERS_IN_WORD = 8
-"""Numbers of eight bits in a word."""
+"""Number of 8-bit leaf numbers in a 64-bit word."""
 
 WORD_BITS, PAIR_BITS = 64, 16
-"""Bits of a word, and of the part loaded at once where leaves are loaded one by one."""
+"""Bits of a word of leaf numbers, and of the part of it that is loaded at once if leaves are loaded
+one by one."""
 
 PAIRS = {"float32": ("float", "i32", "ps"), "float64": ("double", "i64", "pd")}
-"""By dtype: LLVM's type, the integer type of its size, the suffix of the two-register permute."""
+"""LLVM's type, the integer type of that size, and the suffix of the two-register permute, by dtype
+of the leaves."""
 
 TABLE_ROWS = NUMBERS_IN_WORD * NUMBERS_IN_WORD
-"""Rows that are looked up together in a table held in registers."""
+"""Number of rows whose leaves are looked up at once in a table held in registers."""
 
 Picker = Callable[[int, int], list[str]]
 Way = Callable[[int, str], list[str]]
 
 LANE_BYTES = 16
-"""Bytes of a register's sections, each of which is unpacked by itself."""
+"""Bytes of a 128-bit lane of a register; unpack instructions work within each lane."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class LeafLookUp:
     Attributes:
         vectors: operations on vectors.
         tree: access to leaves by number.
-        is_id: whether numbers of leaves in the source model are wanted, not values.
+        is_id: whether to return the leaves' numbers in the source model instead of their values.
         bits: bits of a leaf number, 8 or 16.
     """
 
@@ -66,12 +68,12 @@ class LeafLookUp:
 
     @property
     def rows(self) -> int:
-        """Number of rows that are looked up at once."""
+        """Number of rows that are looked up at once: 64, or those of one word of numbers."""
         return WORD_BITS // self.bits if self._how is None else TABLE_ROWS
 
     @property
     def _how(self) -> Way | None:
-        """The function that writes the look-up in registers; None if they cannot hold the table."""
+        """The function that writes a look-up in registers; None if no way of `WAYS` is usable."""
         layout = self.tree.layout
         size, able = 0 if self.is_id else layout.table, self.vectors.abilities
         return next(
@@ -83,8 +85,8 @@ class LeafLookUp:
         """Return the leaves of a group of rows, a vector of values or of int32.
 
         Args:
-            numbers: buffer of words.
-            group: number of the group.
+            numbers: buffer of words with leaf numbers, uint64.
+            group: number of the group of `rows` rows.
         """
         write = self._how
         if write is None:
@@ -98,7 +100,7 @@ class LeafLookUp:
         return self.vectors.call(name, values, write(size, dtype), "%value", **arguments)
 
     def _load_one_by_one(self, word: Any) -> Any:
-        """Load the leaves of a word of numbers one by one; 8-bit numbers are read in pairs."""
+        """Load the leaves for a word of numbers one by one; 8-bit numbers are read in pairs."""
         bits, zero = self.bits, tirx.const(0, "int64")
         first = self.tree.leaf_id(zero) if self.is_id else self.tree.leaf_value(zero)
         dtype, count, pair = str(first.ty.dtype), WORD_BITS // self.bits, PAIR_BITS // self.bits
@@ -167,7 +169,14 @@ def _concatenate(parts: list[str], width: int, element: str) -> tuple[list[str],
 def choose_by_bits(
     parts: list[str], by: str, bit: int, vector: str, element: str
 ) -> tuple[list[str], str]:
-    """Select among vectors, lane by lane, by the bits of a number, starting at one bit.
+    """Select among vectors, lane by lane, by the bits of a number.
+
+    Args:
+        parts: IR names of the vectors.
+        by: name of the vector with the numbers, without %.
+        bit: value of the first bit that counts, such as 8.
+        vector: type of the vectors.
+        element: integer type of the numbers.
 
     Returns:
         IR lines, and the name of their result.
@@ -198,10 +207,10 @@ def _pick_bytes(pick: Picker, width: int, size: int, dtype: str) -> list[str]:
     Unpacking permutes the rows within a register, so rows are reordered beforehand to compensate.
 
     Args:
-        pick: returns lines that set %b<byte>_<piece> to that byte of the leaf of each row.
+        pick: returns lines that set %b<byte>_<piece> to that byte of each row's leaf.
         width: bytes of a register.
         size: entries of the table.
-        dtype: of leaves.
+        dtype: dtype of the leaves.
     """
     item = DataType(dtype).itemsize
     together = LANE_BYTES // item
@@ -295,12 +304,12 @@ def _table_bytes(byte: int, size: int) -> list[str]:
 
 
 def _join_bytes(width: int, piece: int, item: int, element: str) -> tuple[list[str], list[str]]:
-    """Return IR lines that join bytes %b<byte>_<piece> to values, and the vectors' names.
+    """Return IR lines that join the bytes %b<byte>_<piece> to values, and the vectors' names.
 
-    Each round interleaves pairs of registers.
+    Each round interleaves pairs of registers, which doubles the size of their elements.
     """
     parts, lines, bits = width // LANE_BYTES, list[str](), 8
-    # the registers that hold the same bytes of leaves, by the bytes
+    # for each byte of a leaf, the registers that hold it
     groups = [[f"b{byte}_{piece}"] for byte in range(item)]
     while len(groups) > 1:
         count = width * 8 // bits
@@ -344,5 +353,5 @@ WAYS: tuple[tuple[str, dict[str, int], Way], ...] = (
     ("avx2", {"float32": 64, "float64": 0}, partial(_pick_bytes, _shuffle_bytes, 32)),
     ("neon", {"float32": 128, "float64": 0}, partial(_pick_bytes, _table_bytes, 16)),
 )
-"""What a CPU must be able to do, the most entries of a table that pay by dtype, and what writes the
-look-up; the best comes first."""
+"""Ways to look up leaves in registers, the fastest first: the CPU feature that a way needs, the
+largest table for which it is faster than loads by dtype, and the function that writes it."""

@@ -1,17 +1,17 @@
-"""Decides where a row goes at a node, or at all nodes of a tile.
+"""Emits the decision of a row at a node, or at all nodes of a tile.
 
 takes: a TreeAccess, a node, a row; gives: expressions.
 
-A tile is decided in one of two forms. With vectors, for LLVM:
+A tile is decided in one of three forms. With vectors, for LLVM:
 
     x       = pick(row, features of the tile)
     outcome = bits(x < thresholds of the tile)
 
-Without, where lanes are rows or another compiler is used, node by node:
+Node by node, if lanes are rows or another compiler is used:
 
     outcome = (x0 < threshold 0) << 0 | (x1 < threshold 1) << 1 | ...
 
-With a team of GPU threads, each of which decides one node:
+By a team of GPU threads, each of which decides one node:
 
     outcome = ballot(x < threshold of node lane)
 """
@@ -30,7 +30,7 @@ from .. import ops
 from .vectors import Vectors
 
 LoadedTests = list[tuple[Any, NodeTest]]
-"""The tests that a walk loads at a node, each with the row's value that it compares."""
+"""The tests that a walk loads at a node, as pairs (value of the row, test)."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Comparer:
 
     @classmethod
     def on(cls, comparison: str, abilities: frozenset[str] | None) -> Comparer:
-        """Return a comparer for a CPU with these LLVM features, or for another compiler if None."""
+        """Return a comparer for a CPU with these LLVM features; None for kernels of a GPU."""
         if abilities is None:
             return cls(comparison, None, at_once=True)
         return cls(comparison, Vectors(abilities))
 
     def wrap(self, body: tirx.Stmt) -> tirx.Stmt:
-        """Attach the vector functions that a statement calls."""
+        """Attach the text of the vector functions to a statement that calls them."""
         return body if self.vectors is None else self.vectors.wrap(body)
 
     def load(self, access: TreeAccess, node: Any, row: Any, hold: Any) -> LoadedTests:
@@ -104,7 +104,7 @@ class Comparer:
 
     def _bits(self, vectors: Vectors, value: Any, test: NodeTest) -> Any:
         threshold = test.threshold
-        if value.ty.dtype != threshold.ty.dtype:  # TIR would make them alike by itself
+        if value.ty.dtype != threshold.ty.dtype:  # TIR's own comparisons would convert them
             wide = f"float64x{tvm.DataType(value.ty.dtype).lanes}"
             value, threshold = value.astype(wide), threshold.astype(wide)
         left = vectors.bits("olt" if self.comparison == "<" else "ole", value, threshold)

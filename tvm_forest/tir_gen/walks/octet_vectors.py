@@ -1,9 +1,9 @@
-"""Emits an LLVM IR function that walks one row through byte tiles in 8 trees.
+"""Emits LLVM IR functions that walk one row through a tier of byte tiles in 8 trees.
 
-takes: codes of a row, addresses of tiles; gives: a call of the function, which `Vectors` writes.
+takes: codes of a row, addresses of tiles; gives: calls of functions, whose text `Vectors` collects.
 
-A byte of `reached` is 4 times the tile's number on its tier, so that an address, at 16 bytes a
-tile, needs only a shift by 2, and the leaf number of a tree of 8 levels still fits.
+A byte of `reached` is 4 times the tile's number on its tier. So its address, at 16 bytes per tile,
+needs only a shift by 2, and the leaf number of a tree of 8 levels still fits into a byte.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OUTCOMES = 1 << 7
 
 
 def find_child(outcome: int) -> int:
-    """Return the child that the outcome of a tile leads to; bit i is 1 if test i goes right."""
+    """Return the child, 0 to 7, for the outcome of a tile; bit i is 1 if test i goes right."""
     node = 0
     for _ in range(TILE_LEVELS):
         node = 2 * node + 1 + (outcome >> node & 1)
@@ -43,7 +43,7 @@ class Tiers:
     """Emits the walk through all tiers of tiles.
 
     Attributes:
-        vectors: collects the functions.
+        vectors: collects the text of the functions.
         layout: the layout.
     """
 
@@ -51,7 +51,10 @@ class Tiers:
     layout: OctetsLayout
 
     def begin(self, codes: Any, root: Any) -> Any:
-        """Return the tiles that 8 trees reach from their root tiles, one byte of a uint64 each.
+        """Return the tiles that the row reaches from the root tiles of 8 trees.
+
+        The result is a uint64 with a byte for each tree: 4 times the number of the tile on its
+        tier, or the number of the leaf if there is one tier.
 
         Args:
             codes: load of the first code of the row.
@@ -69,7 +72,7 @@ class Tiers:
         return self._call("begin", lines, result, codes, tiles=tirx.address_of(root))
 
     def follow(self, tier: int, codes: Any, tile: Any, reached: Any) -> Any:
-        """Return the tiles, or leaves on the last tier, that 8 trees reach from those of a tier.
+        """Return the tiles, or leaves after the last tier, that the row reaches from a tier.
 
         Args:
             tier: number of the tier.
@@ -78,7 +81,7 @@ class Tiers:
             reached: result of `begin`, or of this function for the tier before.
         """
         lines, is_last = [*self._load_tiles(tier), *self._decide()], tier == self.layout.tiers - 1
-        # 4 times the number of a leaf might not fit
+        # 4 times the number of a leaf might not fit into a byte
         shift = (2 if self.layout.counts_words else 1) if is_last else TILE_LEVELS
         lines += [
             f"%first = shl i64 %reached, {shift}",
@@ -95,7 +98,10 @@ class Tiers:
         return self.vectors.call(name, "uint64", lines, result, **row, **arguments)
 
     def _decide(self) -> list[str]:
-        """Return IR lines that set %child to 4 times each child, from %columns and %ranks."""
+        """Return IR lines that set each byte of %child to 4 times the child of a tree's tile.
+
+        They compare the row's codes at %columns with %ranks.
+        """
         compared = [
             f"%truth = icmp uge {BYTES} %seen, %ranks",
             f"%bits = bitcast <{REGISTER} x i1> %truth to i64",
@@ -105,7 +111,7 @@ class Tiers:
         return [*_load_codes(), *compared, *_count_children()]
 
     def _permute_codes(self) -> list[str]:
-        """Return IR lines that permute the codes at %columns into %seen, from 1 or 2 registers."""
+        """Return IR lines that set %seen to the codes at %columns, by one permute."""
         lines = load_register("codes0", "%codes", 0)
         if self.layout.code.room <= REGISTER:
             return [*lines, f"%seen = {PERMUTE}({BYTES} %codes0, {BYTES} %columns)"]
@@ -154,13 +160,13 @@ def _join(name: str, parts: list[str]) -> tuple[list[str], str]:
 
 
 def _look_up_children() -> list[str]:
-    """Return IR lines that look %child up by %bits, in a two-register table."""
+    """Return IR lines that look up %child by %bits, in a table of two registers."""
     halves = [
         ", ".join(f"i8 {4 * find_child(x)}" for x in range(begin, begin + REGISTER))
         for begin in (0, REGISTER)
     ]
     return [
-        # LLVM would bring bits to a vector by way of memory, or byte by byte
+        # without this, LLVM moves the bits to a vector through memory, or byte by byte
         '%outcome = call i64 asm "", "=r,0"(i64 %bits)',
         f"%word = insertelement {WORDS} poison, i64 %outcome, i32 0",
         f"%wide = bitcast {WORDS} %word to {BYTES}",
@@ -171,7 +177,7 @@ def _look_up_children() -> list[str]:
 
 
 def _load_codes() -> list[str]:
-    """Return IR lines that load the codes at %columns into %seen, one by one."""
+    """Return IR lines that set %seen to the codes at %columns, by single loads."""
     lines = list[str]()
     for lane in range(REGISTER):
         before = f"%seen{lane - 1}" if lane else "poison"
@@ -187,7 +193,7 @@ def _load_codes() -> list[str]:
 
 
 def _count_children() -> list[str]:
-    """Return IR lines that compute %child from %bits, level by level in all trees."""
+    """Return IR lines that compute %child from %bits, level by level, for all trees at once."""
 
     def one(name: str, operation: str, left: str, right: str) -> str:
         right = right if right.startswith("%") else f"splat (i8 {right})"

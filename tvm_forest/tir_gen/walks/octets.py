@@ -3,12 +3,12 @@
 takes: a leaf loop over trees; gives: its code.
 
     tiles   = the tile that the row has reached in each of 8 trees
-    right   = codes[columns of tiles] >= ranks of tiles          64 bits, 8 of each tree
-    reached = 8 * reached + child[right of the tree]             a byte of each tree
+    right   = codes[columns of tiles] >= ranks of tiles          64 bits, 8 for each tree
+    reached = 8 * reached + child[right of the tree]             a byte for each tree
 
-The outcomes of a tile of 3 levels form a number below 128, and a 128-byte table, the same for all
-tiles, gives the child. Leaves are added in the order of the trees; the processor overlaps the
-additions with the walk through the next 8 trees.
+The outcomes of the 7 tests of a tile form a number below 128, the index of the child in a 128-byte
+table, which is the same for all tiles. Leaves are added in the order of the trees; the processor
+overlaps the additions with the walk through the next 8 trees.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OctetWalker(Walker):
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
-        """Refuse loops over trees that start inside an octet, and codes of several rows."""
+        """Refuse loops over trees whose iterations do not begin at multiples of 8 trees."""
         trees = (x for loop in loops for x in sch.path(loop.name)[:-1] if x.kind == "tree")
         odd = next((x for x in trees if x.start % TREES or x.step % TREES), None)
         if odd is not None:
@@ -70,11 +70,11 @@ class OctetWalker(Walker):
 
 
 class _Line:
-    """A software pipeline of the octets of a loop; each octet is one tier ahead of the next.
+    """A software pipeline over the octets of a loop, with a stage for each tier of tiles.
 
     While the leaves of an octet are added, one after the other, later octets are walked. A
     processor looks only some hundred instructions ahead, and the result of a tier is ready when two
-    more octets have begun, so two octets wait at each tier.
+    more octets have begun, so two octets wait behind each tier.
     """
 
     def __init__(self, walker: Walker, code: Builder, loop: tirx.For, codes: Any) -> None:
@@ -82,8 +82,8 @@ class _Line:
         vectors, layout = walker.comparer.vectors, cast("OctetsLayout", walker.layout)
         assert vectors is not None, "only LLVM compiles octets"
         self._tiers = Tiers(vectors, layout)
-        # by tier, what it gave for some octets, the first of which goes on next; those of the last
-        # tier have come to their leaves
+        # for each tier, the results for the octets that wait behind it, the oldest first; those
+        # behind the last tier are leaves
         zero = tirx.const(0, "uint64")
         self._reached = [
             [code.hold("reached", zero) for _ in range(WAITING)] for _ in range(layout.tiers)
@@ -97,8 +97,8 @@ class _Line:
         """Add or store the leaves of `here` trees of an octet, and advance the pipeline.
 
         Args:
-            number: of the octet in the loop; successive calls must pass successive octets.
-            here: number of trees, 1 to 8.
+            number: number of the octet in the loop; successive calls must pass successive octets.
+            here: number of its trees that the loop has, 1 to 8.
         """
         leaves, code = self._reached[-1][0], self._code
         each = [self._trees(number, k) for k in range(TREES)]
@@ -118,14 +118,14 @@ class _Line:
             code.put(cells[-1], value)
 
     def _walk(self, tier: int, number: Any, reached: Any) -> Any:
-        """Return the tiles or leaves that an octet reaches after a tier."""
+        """Return the tiles or leaves that the row reaches in an octet after a tier."""
         octet = self._open(number)
         if tier:
             return self._tiers.follow(tier, self._codes, octet.tile(tier), reached)
         return self._tiers.begin(self._codes, octet.tile(0))
 
     def _trees(self, number: Any, k: int) -> tirx.Stmt:
-        """Return the body of the loop for one of the trees of an octet."""
+        """Return the body of the loop for tree `k` of an octet."""
         return at_iteration(self._loop, self._loop.min + number * TREES + k)
 
     def _open(self, number: Any) -> Octet:

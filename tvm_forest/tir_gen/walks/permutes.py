@@ -1,4 +1,4 @@
-"""Walks 16 rows through 4 trees at once, with tables in registers.
+"""Walks 16 rows through 4 trees at once, by byte permutes of tables in registers.
 
 takes: a loop over trees with a leaf loop inside; gives: their code.
 
@@ -11,9 +11,9 @@ Lane 16 q + r is row r in tree q. A hop of all 64 lanes:
     leaf      = node + leaf shift of word[q], for lanes that arrive now
 
 The row codes of 16 rows and the nodes of a level are tables in registers, from which one AVX-512
-instruction picks a byte for every lane. Lanes that have arrived at a leaf go on through whatever
-bytes come next, and those results are ignored. So a hop has no branch and takes the same time for
-all rows; the walk ends when the last lane has arrived.
+instruction picks a byte for every lane. Lanes that have arrived at a leaf go on with meaningless
+bytes, and their results are ignored. So a hop has no branch and takes the same time for all rows;
+the walk ends when the last lane has arrived.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FIELDS = ("rank", "column", "left", "right")
 WIDE = 48
 """Bit of a level's word that marks a wide level."""
 GROUPS_ABREAST = 2
-"""Groups of rows that walk side by side, to hide the latency of each group's hops."""
+"""Number of groups of rows that walk side by side, to hide the latency of each group's hops."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,10 @@ class PermuteWalker(BlockWalker):
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
-        """Refuse models with leaf vectors too, since this layout stores one number per leaf."""
+        """Refuse the nests that `BlockWalker.check` refuses, and models with leaf vectors.
+
+        The layout stores one number per leaf.
+        """
         if sch.vectors:
             raise ScheduleError(
                 f"represent_as: argument 'name': {sch.layout!r} looks up one number for a "
@@ -89,7 +92,7 @@ class PermuteWalker(BlockWalker):
         return code.finish()
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Walk one tree, where the loop around is not over trees."""
+        """Walk one tree, if the loop around the leaf loop is not over trees."""
         code = Builder()
         self._emit(code, [loop], [tirx.const(True, "bool")])
         return code.finish()
@@ -100,8 +103,8 @@ class PermuteWalker(BlockWalker):
         Args:
             code: where statements go.
             leaves: a leaf loop for each tree.
-            inside: for each tree, the condition that it is part of the loop, not the last tree
-                repeated to fill lanes.
+            inside: for each tree, the condition that it belongs to the loop, and is not the last
+                tree repeated to fill the lanes.
         """
         calls: list[Any] = [ops.find_walk(leaf.body.value) for leaf in leaves]
         trees: list[Any] = self.open_trees(code, calls)
@@ -130,14 +133,14 @@ class PermuteWalker(BlockWalker):
 
 @dataclass(frozen=True)
 class PermuteWalk:
-    """The state of rows that walk through 4 trees.
+    """Emits the walk of groups of 16 rows through 4 trees.
 
     Attributes:
         code: where statements go.
         trees: 4 trees, which may be the same.
-        codes: loads of the first rows of groups of 16, which walk side by side.
+        codes: for each group of rows that walk side by side, the load of its first row's codes.
         right: LLVM's predicate on (code, rank) that is true if the row goes right.
-        permutes: the byte look-ups.
+        permutes: emits the look-ups of bytes.
     """
 
     code: Builder
@@ -147,7 +150,7 @@ class PermuteWalk:
     permutes: Permutes
 
     def emit(self) -> list[Any]:
-        """Emit the walk; returns cells with each lane's leaf number, one for each group of rows."""
+        """Emit the walk; return a variable with the lanes' leaf numbers for each group of rows."""
         hold, put, permutes = self.code.hold, self.code.put, self.permutes
         nodes = [hold("node", ZEROS) for _ in self.codes]
         leaves = [hold("leaf", ZEROS) for _ in self.codes]
@@ -207,7 +210,10 @@ class PermuteWalk:
                 self.code.store(cell.source, self.trees[0].byte(field, at), [lane])
 
     def _codes(self, load: Any, column: Any) -> Any:
-        """Load each lane's row code in its column; `load` addresses the first row of the group."""
+        """Load the code of each lane's row in the lane's column.
+
+        `load` is that of the first row of the group.
+        """
         codes, group = load.source, load.indices[0]
         if self.permutes.vectors.permutes_bytes:
             first = codes[group, i64(0), i64(0)]
@@ -220,7 +226,7 @@ class PermuteWalk:
         return cell
 
     def leaves(self, number: Any, place: int, is_id: bool) -> Any:
-        """Emit the look-up of 16 rows' leaves in one of the trees; returns a buffer."""
+        """Emit the look-up of the leaves of 16 rows in tree `place`; return their buffer."""
         tree = self.trees[place]
         if tree.layout.table and not is_id and self.permutes.vectors.permutes_bytes:
             first = tree.leaf_value(i64(0))

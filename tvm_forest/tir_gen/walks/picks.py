@@ -1,9 +1,9 @@
-"""Emits LLVM IR that loads features of a row, a different one in each lane.
+"""Writes LLVM IR that loads features of a row into a vector, a different one in each lane.
 
 takes: dtype and width of a row, features of the CPU; gives: the lines of a function.
 
-Values are gathered if LLVM calls the CPU's gather fast, else loaded one by one. A narrow row is
-kept in registers, and one instruction picks all lanes from one or two of them.
+Values are gathered if LLVM calls the CPU's gathers fast, else loaded one by one. A narrow row is
+held in registers, and one instruction picks all lanes from one or two of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def write_pick(
 
 
 def _gather(base: str, lanes: int) -> list[str]:
-    """Return IR lines that gather from memory, for a row of any width."""
+    """Return IR lines that set %x by a gather, for a row of any width."""
     element = ELEMENTS[base]
     vector, mask = f"<{lanes} x {element}>", f"<{lanes} x i1>"
     name, size = (
@@ -50,7 +50,7 @@ def _gather(base: str, lanes: int) -> list[str]:
 
 
 def _loads(base: str, lanes: int) -> list[str]:
-    """Return IR lines that load from memory, one value after the other."""
+    """Return IR lines that load the values one after the other; the last line has the result."""
     element, lines = ELEMENTS[base], list[str]()
     for k in range(lanes):
         before = f"%x{k - 1}" if k else "poison"
@@ -65,9 +65,9 @@ def _loads(base: str, lanes: int) -> list[str]:
 
 
 def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) -> list[str] | None:
-    """Return IR lines that permute one or two registers that hold the row.
+    """Return IR lines that load the row into one or two registers, and permute them into %x.
 
-    None if it does not fit.
+    Return None if the row does not fit, or the CPU cannot permute lanes.
     """
     width, number = count_registers(count, abilities)
     if not 0 < number <= width // 8 or lanes > 8:
@@ -77,9 +77,10 @@ def _from_registers(count: int | None, lanes: int, abilities: frozenset[str]) ->
 
 
 def count_registers(count: int | None, abilities: frozenset[str]) -> tuple[int, int]:
-    """Return how many floats a register holds, and how many registers hold a row.
+    """Return the number of floats in a register, and the number of registers that hold a row.
 
-    The second is 0 if the CPU cannot permute lanes, or `count`, the number of features, is unknown.
+    The latter is 0 if the CPU cannot permute lanes, or if `count`, the number of features, is not
+    known.
     """
     wide = "avx512f" in abilities and (count is None or count > 8 or "avx2" not in abilities)
     width = 16 if wide else 8
@@ -88,14 +89,14 @@ def count_registers(count: int | None, abilities: frozenset[str]) -> tuple[int, 
 
 
 def load_row(place: int, count: int, width: int) -> list[str]:
-    """Return IR lines that load part `place` of %row as %h<place>, and nothing past its end."""
+    """Return IR lines that load register `place` of %row as %h<place>, but not past its end."""
     load = _write_masked_load(f"%r{place}", min(count - place * width, width), width)
     at = f"%r{place} = getelementptr float, ptr %row, i64 {place * width}"
     return [at, f"%h{place} = call {load}"]
 
 
 def pick_from_registers(number: int, width: int, lanes: int) -> list[str]:
-    """Return IR lines that pick the lanes %feature of a row into %x; see `load_row`."""
+    """Return IR lines that set %x to the features %feature of a row, loaded by `load_row`."""
     widen = ", ".join(f"i32 {k}" if k < lanes else "i32 poison" for k in range(width))
     cut = ", ".join(f"i32 {k}" for k in range(lanes))
     index, vector = f"<{lanes} x i32>", f"<{width} x float>"

@@ -3,16 +3,16 @@
 takes: a leaf loop over trees; gives: its code.
 
     at[k] = root of tree k                            for all trees
-    while some walk is left:
-        for each walk that is left:
-            exit = that of the piece at[k] for the row
+    while walks are left:                             a lap
+        for each walk that is left:                   a step
+            exit = exit of the piece at[k] for the row
             found[tree of the walk] = exit
             keep the walk, at the next piece, unless exit is a leaf
     add the values of found[k], in the order of the trees
 
-A step has no branch, and prefetches the line that its walk reaches next. That line has arrived by
-the next lap, because a processor has some dozen loads in flight at once; walks one by one would
-wait for each. Walks that have ended take no time.
+A step has no branch, and prefetches the cache line that its walk reaches next. The line arrives
+before the next lap, because a processor has some dozen loads in flight at once; a single walk would
+wait for each load. Walks that have ended cost nothing.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from ...layouts.pieces import PieceTree
 
 MOST_WALKS = 126
-"""Walks of a lap: enough to overlap their cache misses, and few enough for TVM's stack, where
-LLVM can prove that no store to them changes the row."""
+"""Largest number of walks in a lap: enough to overlap their cache misses, and few enough that TVM
+keeps them on the stack, where LLVM can prove that no store to them changes the row."""
 
 LANES = TESTS + 1
-"""Tests of a line, and one unused vector lane."""
+"""Vector lanes of a line: its tests, and one unused lane."""
 
 MOST_REGISTERS = 4
-"""Most registers that hold a row; features of wider rows are loaded from memory."""
+"""Largest number of registers that hold a row; features of wider rows are loaded from memory."""
 
 NUMBER_AT = 40
 """First bit of the leaf value's number in the result of a step."""
@@ -88,7 +88,7 @@ class PieceWalker(Walker):
 
 
 def _emit_lap(code: Builder, steps: _Steps, at: Any, found: Any, left: Any) -> None:
-    """Emit a lap: one step for each unfinished walk; these are at the beginning of `at`."""
+    """Emit a lap: one step for each of the `left` unfinished walks, the first ones of `at`."""
     kept = code.hold("kept", i64(0))
     with code.repeat("walk", left) as k:
         walk = code.hold("walk", at[k])
@@ -111,7 +111,7 @@ def _word(value: int) -> Any:
 
 
 def _join(walk: Any, piece: Any) -> Any:
-    """Pack a walk and the piece it has reached into one word."""
+    """Pack the number of a walk and the piece that it has reached into one word."""
     return tirx.shift_left(walk.astype("uint64"), _word(32)) | piece.astype("uint64")
 
 
@@ -121,14 +121,14 @@ def _tree_of(walk: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Emits a step of a walk, as an LLVM IR function.
+    """Emits a step of a walk, as a call of an LLVM IR function.
 
     Attributes:
-        vectors: collects the functions.
-        comparison: "<" or "<="; values that compare so go left.
+        vectors: collects the text of the functions.
+        comparison: "<" or "<=": the row goes left if `value < threshold`, or `<=`.
         row: load of the first feature of the row.
-        held: cells of the registers that hold the row; none if it is read from memory.
-        tree: computes addresses.
+        held: variables for the registers that hold the row; none if it is read from memory.
+        tree: access to the buffers of a tree.
     """
 
     vectors: Vectors
@@ -139,7 +139,7 @@ class _Steps:
 
     @classmethod
     def of(cls, walker: Walker, code: Builder, row: Any, tree: PieceTree) -> _Steps:
-        """Emit the load of a row into registers if these can hold it.
+        """Emit the load of a row into registers if these can hold it, and return the steps.
 
         The load is emitted before the loops, since LLVM does not always hoist it.
         """
@@ -154,21 +154,24 @@ class _Steps:
         return cls(vectors, walker.comparer.comparison, row, held, tree)
 
     def find(self, piece: Any, step: Any) -> Any:
-        """Return the leaf's number after a step that reaches a leaf; see `look_up`."""
+        """Return the number of the leaf that a step has reached, for `look_up`.
+
+        It is the number of the leaf's value, or of the exit if the layout holds no values.
+        """
         if "leaf_value" not in self.tree.buffers:
             return self.find_exit(piece)
         return tirx.shift_right(step, _word(NUMBER_AT)) & _word((1 << LEAF_BIT) - 1)
 
     def look_up(self, number: Any) -> Any:
-        """Return the value of a leaf, or its number in the source model."""
+        """Return the value of a leaf, or its number in the source model, from `find`'s result."""
         has_values = "leaf_value" in self.tree.buffers
         return self.tree.leaf_value(number) if has_values else self.tree.leaf_id(number)
 
     def take(self, piece: Any) -> Any:
-        """Emit a walk's step through a piece; returns a uint64.
+        """Emit the step of a walk through a piece; return a uint64.
 
-        Its lower half is the next piece. The highest bit is set if the walk has reached a leaf
-        instead, and the bits from `NUMBER_AT` on are then the number of the leaf's value.
+        Its lower half is the next piece. If the walk reaches a leaf instead, the highest bit is
+        set, and the bits from `NUMBER_AT` on are the number of the leaf's value.
         """
         layout = self.tree.layout
         size = tvm.DataType(layout.dtype).itemsize
@@ -202,7 +205,7 @@ class _Steps:
         return self._call("step", lines, "%step", piece, buffers)
 
     def find_exit(self, piece: Any) -> Any:
-        """Return the exit by which a walk leaves a piece, counted over all lines, uint64."""
+        """Return the number of the exit by which a walk leaves a piece, over all lines, uint64."""
         lines = [
             *self._find_exit(),
             f"%first = mul i64 %line, {LANES}",
@@ -242,7 +245,7 @@ class _Steps:
         return [
             f"%line = lshr i64 %piece, {PLACE_BITS}",
             f"%begin = getelementptr [{LINE.itemsize} x i8], ptr %memory, i64 %line",
-            # first, or else LLVM takes them out of the vector of thresholds
+            # loaded first, or else LLVM extracts them from the vector of thresholds
             *_load("code", "i16", "%begin", AT["code"]),
             *_load("sides", "i8", "%begin", AT["sides"]),
             *_load("thresholds", "<8 x float>", "%begin", AT["threshold"]),
@@ -285,7 +288,7 @@ def _load(name: str, kind: str, pointer: str, at: int) -> list[str]:
 
 
 def _find_element(name: str, first: str, number: str, size: int) -> list[str]:
-    """Return IR lines that set a pointer to the i32-numbered element of `size` bytes."""
+    """Return IR lines that set %name to the address of element `number`, i32, of `size` bytes."""
     return [
         f"%{name}64 = zext i32 {number} to i64",
         f"%{name} = getelementptr [{size} x i8], ptr {first}, i64 %{name}64",

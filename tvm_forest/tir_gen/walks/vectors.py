@@ -2,7 +2,7 @@
 
 takes: vector expressions; gives: calls, and the text of the called functions.
 
-    pick(row, features)      values of some features of a row, a lane each
+    pick(row, features)      values of some features of a row, one in each lane
     bits("olt", a, b)        bit i of the result is a[i] < b[i]
 
 LLVM selects the CPU's instructions: vcmpps and kmov with AVX-512, vcmpps and vmovmskps with AVX2.
@@ -24,7 +24,7 @@ from .picks import write_pick
 BYTES = "<64 x i8>"
 """LLVM type of an AVX-512 register of bytes."""
 SELECT = 0b11001010
-"""Truth table of `mask ? a : b` for vpternlog; the mask is the highest bit of the index."""
+"""Truth table of `mask ? a : b` for vpternlog, where the mask is the highest bit of the index."""
 REGISTER_BITS = {2: 128, 4: 256, 8: 512}
 """Register width in bits, by number of 64-bit words."""
 PERMUTE = f"call {BYTES} @llvm.x86.avx512.permvar.qi.512"
@@ -36,7 +36,8 @@ class Vectors:
     """Collects LLVM IR functions, each once, and emits their calls.
 
     Attributes:
-        abilities: LLVM's names of the CPU's features, including those it does fast, as "avx512f".
+        abilities: LLVM's names of the CPU's features and tuning hints, such as "avx512f" and
+            "fast-gather".
         functions: text of the functions called so far, by name.
     """
 
@@ -65,10 +66,10 @@ class Vectors:
 
         Args:
             name: operation and its types; "tvm_forest_" is prepended.
-            dtype: of the result.
-            lines: body of the function, in which the argument `left` is %left.
+            dtype: dtype of the result.
+            lines: body of the function; an argument `left` is %left there.
             result: IR value to return.
-            arguments: expressions.
+            arguments: expressions of the arguments, by name.
         """
         name, returned = f"tvm_forest_{name}", llvm_type(dtype)
         parameters = ", ".join(f"{_llvm_type_of(x)} %{key}" for key, x in arguments.items())
@@ -78,7 +79,7 @@ class Vectors:
         return tirx.call_pure_extern(dtype, name, *arguments.values())
 
     def wrap(self, body: tirx.Stmt) -> tirx.Stmt:
-        """Attach the text of the functions that a statement calls."""
+        """Attach the text of all collected functions to a statement."""
         if not self.functions:
             return body
         text = tvm.ir.StringImm("\n".join(self.functions.values()))
@@ -88,7 +89,7 @@ class Vectors:
         """Compare floats lane by lane; bit i of the result is the outcome of lane i.
 
         Args:
-            how: LLVM's name of a comparison of floats: "olt", "ole", "uno".
+            how: LLVM's predicate for floats: "olt", "ole" or "uno".
             left, right: vectors of float32 or float64.
 
         Returns:
@@ -125,7 +126,7 @@ class Vectors:
         return tirx.call_llvm_pure_intrin(mask.ty.dtype, name, mask, chosen, other, table)
 
     def select_more(self, mask: Any, more: Any, less: Any) -> Any:
-        """Like `select`, where `more` includes all bits of `less`: at most two operations."""
+        """Select like `select`, with at most two operations, if `more` has all bits of `less`."""
         return self.select(mask, more, less) if self.selects_bits else less | (more & mask)
 
     def not_above(self, codes: Any, limit: Any) -> Any:
@@ -172,10 +173,10 @@ class Vectors:
         return self.call(name, dtype, [line], "%x", value=value)
 
     def exchange_lanes(self, low: Any, high: Any, distance: int, side: int) -> Any:
-        """Exchange lanes between two vectors, at a distance.
+        """Return one of the two vectors that result from exchanging lanes between two vectors.
 
-        Returns, of two vectors whose lanes k and k + distance are pairs, low[k] and high[k] in
-        pairs if `side` is 0, or low[k + distance] and high[k + distance] if it is 1.
+        Lanes k and k + distance of a vector form a pair. In the result, each pair is low[k] and
+        high[k] if `side` is 0, or low[k + distance] and high[k + distance] if it is 1.
         """
         dtype, count = str(low.ty.dtype), _base_and_lanes(low)[1]
         places = [
@@ -210,7 +211,7 @@ class Vectors:
     def join_bits(self, words: Sequence[Any]) -> Any:
         """Return 64 8-bit numbers as uint64x8, from up to 8 words of their bits, lowest first.
 
-        Bit 8 b + i of the words belongs to the number 8 i + b.
+        Bit 8 b + i of each word belongs to the number 8 i + b.
         """
         lines, total = list[str](), "zeroinitializer"
         for k in range(len(words)):
@@ -232,8 +233,8 @@ class Vectors:
         """Load some features of a row into vector lanes.
 
         Args:
-            row: load of the row's first feature; rows are the last dimension of its buffer.
-            feature: int32 vector.
+            row: load of the row's first feature; the last dimension of its buffer is the features.
+            feature: numbers of the features, an int32 vector.
         """
         base, lanes = str(row.source.dtype), _base_and_lanes(feature)[1]
         width = row.source.shape[-1]
@@ -261,7 +262,7 @@ def _spread(name: str, one: str, vector: str, value: str) -> list[str]:
 
 
 def load_register(name: str, first: str, at: int, vector: str = BYTES) -> list[str]:
-    """Return IR lines that load a register at a byte offset from a pointer."""
+    """Return IR lines that load %name, a register, at a byte offset from a pointer."""
     return [
         f"%{name}p = getelementptr i8, ptr {first}, i64 {at}",
         f"%{name} = load {vector}, ptr %{name}p, align 1",
@@ -269,12 +270,14 @@ def load_register(name: str, first: str, at: int, vector: str = BYTES) -> list[s
 
 
 def _count_lanes(bits: int, abilities: frozenset[str]) -> list[str]:
-    """Return IR lines that set %count to how many of 16 lanes of %truth are true.
+    """Return IR lines that set %count to the number of true lanes among the 16 of %truth.
 
-    `bits`: size of a lane.
+    With AVX2, lanes are packed to bytes, see `_count_pairs`. Without the instruction popcnt, and on
+    processors other than x86, ones are summed.
 
-    With AVX2 each lane counts as two bits, because its registers are packed as two halves of 16
-    bytes. Without `popcnt`, and beyond x86, ones are summed.
+    Args:
+        bits: size of the lanes that were compared.
+        abilities: LLVM's names of the CPU's features.
     """
     if "sse2" not in abilities:
         return [
@@ -299,7 +302,10 @@ def _count_lanes(bits: int, abilities: frozenset[str]) -> list[str]:
 
 
 def _count_pairs(bits: int) -> list[str]:
-    """Return IR lines that set %count to the number of true lanes, for AVX2."""
+    """Return IR lines that set %count to the number of true lanes, for AVX2.
+
+    Packing leaves two bytes for each lane, so twice the number of lanes is counted.
+    """
     words = bits // 2
     lines = [
         f"%wide = sext <16 x i1> %truth to <16 x i{bits}>",

@@ -1,6 +1,6 @@
 """Defines the interface of all walkers.
 
-takes: a leaf loop of the schedule and its TIR; gives: a refusal or the code.
+takes: a leaf loop of the schedule and its TIR; gives: the code of its walks, or a ScheduleError.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ class Walker:
 
     Attributes:
         layout: emits loads and steps.
-        comparer: how rows are compared with nodes.
-        shared: buffers that concurrent walks also read, so that no walk may write to them. Scratch
-            buffers of a walk are its own.
+        comparer: emits the comparisons of rows with nodes.
+        shared: buffers that concurrent walks also read, so that no walk may write to them.
     """
 
     layout: Layout
@@ -45,22 +44,27 @@ class Walker:
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
-        """Refuse nests whose leaf loops this walker cannot handle.
+        """Refuse nests with leaf loops that this walker cannot handle.
 
         Raises:
-            ScheduleError: it cannot handle one.
+            ScheduleError: there is such a leaf loop.
         """
 
     @classmethod
     def computed_rows(cls, extent: Any, count: int) -> Any | None:
-        """Return how many rows a leaf loop computes, for an extent here and at most `count`.
+        """Return the number of rows that the code of a leaf loop computes, for walkers with groups.
 
-        None unless rows are computed in groups, whose sums should then be adjacent in memory.
+        A walker that takes rows in groups may compute more rows than the loop has; the sums of a
+        group should then be adjacent in memory. Other walkers return None.
+
+        Args:
+            extent: number of rows of the loop.
+            count: the largest number of rows that it may have.
         """
         return None
 
     def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
-        """Lower a leaf loop together with the loop over trees around it, or return None.
+        """Lower a leaf loop and the loop over trees around it; return None to have `lower` called.
 
         Args:
             trees: the loop over trees; the leaf loop is its body.
@@ -72,16 +76,16 @@ class Walker:
         """Lower a leaf loop.
 
         Args:
-            loop: its body is one walk, see `is_one_walk`.
+            loop: the leaf loop, whose body is one walk, see `is_one_walk`.
             fact: facts of the schedule about the loop.
-            form: how its walks are peeled, unrolled or interleaved.
+            form: how the hops of its walks are unrolled or peeled.
         """
         raise NotImplementedError
 
     # -- for all ways of walking ------------------------------------------------------------------
 
     def open_trees(self, code: Builder, calls: Sequence[Any]) -> list[Any]:
-        """Open access to the tree of every walk; walks through the same tree share it."""
+        """Return access to the tree of every walk; walks through the same tree share it."""
         opened: list[tuple[Any, Any]] = []
         for call in calls:
             tree, buffers = ops.tree_of(call, self.layout)
@@ -90,17 +94,18 @@ class Walker:
         return [access for _, access in opened]
 
     def add_end(self, code: Builder, body: tirx.Stmt, leaf: Any) -> None:
-        """Emit the use of the reached leaf; loops over classes become vectors."""
+        """Emit the statement that uses the leaf of a walk; loops over classes become vectors."""
         if self.comparer.vectors is not None and not isinstance(body, tirx.BufferStore):
             body = rewrite_loops(body, _in_lanes)
         code.add(ops.replace_call(body, ops.WALKS, leaf))
 
 
 def keep_sum(code: Builder, loop: tirx.For) -> tuple[tirx.For, Any]:
-    """Accumulate a row's sum in a cell over a loop of trees.
+    """Make a loop over trees add to a variable instead of a row's element of a buffer.
 
     Returns:
-        the loop, which now adds to the cell, and the statement that stores the cell afterwards.
+        The changed loop, and a function that emits the store of the variable after it; for other
+        loops, the loop itself and a function that does nothing.
     """
     store = loop.body
     is_sum = isinstance(store, tirx.BufferStore) and ops.is_call(store.value, ops.REDUCE)
@@ -123,14 +128,14 @@ def leaf_of(access: Any, call: Any, node: Any) -> Any:
 def look_up_leaves(
     code: Builder, tree: Any, is_id: bool, count: int, number: Callable[[Any], Any]
 ) -> Any:
-    """Emit the look-up of leaf values or numbers, row by row; returns a buffer.
+    """Emit the look-up of leaf values or numbers, row by row; return their buffer.
 
     Args:
         code: where statements go.
         tree: access to leaves by number.
-        is_id: whether numbers in the source model are wanted, not values.
+        is_id: whether to look up the leaves' numbers in the source model instead of their values.
         count: number of rows.
-        number: load of a row's leaf number.
+        number: function of a row that returns the load of its leaf number.
     """
     leaves = code.buffer("leaf", (count,), "int32" if is_id else tree.layout.dtype)
     with code.repeat("row", i64(count)) as row:
@@ -140,7 +145,7 @@ def look_up_leaves(
 
 
 def is_one_walk(body: tirx.Stmt) -> bool:
-    """Return whether a body is a walk and its store, or loops over classes that use its leaf."""
+    """Return whether a body is a walk with the store of its leaf, or with loops over classes."""
     if isinstance(body, tirx.SeqStmt):
         return all(map(is_one_walk, body.seq))
     return isinstance(body, (tirx.BufferStore, tirx.For)) and ops.find_walk(body) is not None
@@ -176,7 +181,7 @@ class BlockWalker(Walker):
         full: bool,
         leaves: Any,
     ) -> None:
-        """Emit the leaf loop's body for a group of rows, `count` or fewer, whose leaves are known.
+        """Emit the leaf loop's body for a group of at most `count` rows with known leaves.
 
         Args:
             code: where statements go.
@@ -184,7 +189,7 @@ class BlockWalker(Walker):
             first: iteration of the loop for the group's first row.
             count: rows of a full group.
             full: whether every group is full.
-            leaves: buffer of the leaves.
+            leaves: buffer with the leaf of each row.
         """
         some = tirx.min(loop.extent - first, i64(count))
         with code.lanes("row", count) if full else code.repeat("row", some) as row:
@@ -193,7 +198,7 @@ class BlockWalker(Walker):
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
-        """Refuse loops over an unknown number of rows, and groups that overlap."""
+        """Refuse blocks of an unknown number of rows, and loops that begin within a group."""
         endless = next((loop for loop in loops if not _is_in_blocks(sch.path(loop.name))), None)
         if endless is not None:
             raise ScheduleError(
@@ -213,14 +218,14 @@ class BlockWalker(Walker):
 
 
 def _is_in_blocks(path: tuple[Loop, ...]) -> bool:
-    """Whether row loops are outermost, and all but the first have constant counts."""
+    """Return whether row loops are outermost, and those inside loops over trees are constant."""
     outer = list(takewhile(lambda loop: loop.kind == "batch", path))
     inside = [loop for loop in path[len(outer) :] if loop.kind == "batch"]
     return bool(outer) and all(loop.count is not None for loop in inside)
 
 
 def _begins_in_block(path: tuple[Loop, ...]) -> Iterator[tuple[str, int]]:
-    """Yield the starts and steps, in rows, of the loops inside a block of a known size."""
+    """Yield (name, number): the start and the step, in rows, of each loop inside a block."""
     rows = [loop for loop in path if loop.kind == "batch"]
     block = next(k for k in range(len(rows)) if all(x.count is not None for x in rows[k + 1 :]))
     for loop in rows[block + 1 :]:

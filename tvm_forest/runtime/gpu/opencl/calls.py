@@ -41,34 +41,34 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
 }
 
 ALL_TYPES, GPU = 0xFFFFFFFF, 4
-"""Types of devices."""
+"""Codes of device types."""
 
 OLDEST = 102
 """Oldest supported version: 1.2."""
 
 TYPE, ALIGNMENT_BITS, FLOATS, DOUBLES, MEMORY = 0x1000, 0x1019, 0x101B, 0x1032, 0x101F
 IS_AVAILABLE, COMPILES, NAME, VERSION, EXTENSIONS = 0x1027, 0x1028, 0x102B, 0x102F, 0x1030
-"""Queries of device properties."""
+"""Codes of device properties, for `GetDeviceInfo`."""
 
 LIMITS = {"processors": 0x1002, "threads": 0x1004, "shared": 0x1023}
-"""Queries for the values in `Driver.limits`."""
+"""Codes of the device properties that become `Driver.limits`."""
 
 NEEDED_ABILITIES = {
     1: "takes denormal numbers of float32 for zero",
     2: "has no NaN or infinities of float32",
     4: "does not round float32 to the nearest",
 }
-"""Required bits of `FLOATS`, with what a device without them lacks."""
+"""Required bits of the property `FLOATS`, with the fault of a device that lacks the bit."""
 
 DIVIDES = 128
-"""Flag: the device can round quotients correctly."""
+"""Bit of the property `FLOATS`: the device can round quotients correctly."""
 
 KERNEL_THREADS, KERNEL_SHARED = 0x11B0, 0x11B2
 BUILD_LOG, EVENT_STATUS, EVENT_END = 0x1183, 0x11D3, 0x1283
-"""Queries of a program's build log, an event's status, and its end time."""
+"""Codes of a kernel's limits, a program's build log, an event's status, and its end time."""
 
 READ_WRITE, WITH_TIMES, REGION, COMPLETE = 1, 2, 0x1220, 0
-"""A buffer flag, a queue property, the type of sub-buffers, and an event status."""
+"""A buffer flag, a queue property, the type of sub-buffers, and the status of a finished event."""
 
 ERRORS = {
     -3: "CL_COMPILER_NOT_AVAILABLE",

@@ -1,11 +1,11 @@
-"""A device of OpenCL, through the loader of its drivers.
+"""OpenCL devices, through OpenCL's loader.
 
 takes: kernels as text; gives: a Driver. Needs libOpenCL and the driver of a device, such as a GPU's
-or PoCL, which runs kernels on the CPU. Nothing is asked for that OpenCL 1.2 does not have.
+or PoCL, which runs kernels on the CPU. It uses only functions of OpenCL 1.2.
 
-A pointer is the handle of a buffer, and a stream that of a queue. No address is counted on: where
-several arrays lie in one buffer, each is a buffer of its own for OpenCL (`OpenCLDriver.part`). All
-is in a context of the driver's own, so no other library can use what is there.
+A pointer is the handle of a buffer, and a stream the handle of a queue. Handles are no addresses,
+so arrays that share a buffer are sub-buffers of it (`OpenCLDriver.part`). The driver has a context
+of its own, so no other library can use its memory.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from ..kernels import Arguments, BlockNeeds, LoadedKernel, Module, Size
 from . import calls
 
 ROUNDED_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
-"""An option of compilers, which the text of kernels names where they need it."""
+"""Compiler option for correctly rounded quotients; the text of kernels that divide names it."""
 
 OTHERWISE = "give another 'device' in the target, or use target 'llvm'"
 LOG_BYTES = 8192
-"""Most bytes of compiler messages in an error."""
+"""Limit of the compiler's messages in an error, in bytes."""
 
 
 class Program(NamedTuple):
-    """A compiled program, with the kernel handles made from it."""
+    """A compiled program, with the handles of all kernels that were created from it."""
 
     handle: int
     kernels: deque[int]
 
 
 class OpenCLDriver(Driver):
-    """A device of OpenCL; those that are GPUs are counted first."""
+    """An OpenCL device; device numbers begin with the GPUs."""
 
     name = "opencl"
     libraries = (
@@ -82,7 +82,7 @@ class OpenCLDriver(Driver):
         self._default = self.create_stream()
 
     def _list_devices(self) -> Iterator[int]:
-        """Yield the devices of all platforms that have a compiler."""
+        """Yield the available devices of all platforms whose drivers have a compiler."""
         for platform in self._list("GetPlatformIDs"):
             for device in self._list("GetDeviceIDs", platform, calls.ALL_TYPES):
                 if self._fact(calls.IS_AVAILABLE, device) and self._fact(calls.COMPILES, device):
@@ -92,7 +92,7 @@ class OpenCLDriver(Driver):
         return not self._has(calls.TYPE, calls.GPU, device)
 
     def _list(self, function: str, *arguments: Any) -> list[int]:
-        """Return handles; an empty list also for errors, as of a driver without a device."""
+        """Return the handles from a query; none if it fails, as in a driver without a device."""
         count = c_uint()
         code = self._find(function)(*arguments, 0, None, byref(count))
         if code or not count.value:
@@ -103,7 +103,7 @@ class OpenCLDriver(Driver):
 
     def _refuse_old_or_inexact(self) -> None:
         version = self._text(calls.VERSION)
-        found = re.match(r"OpenCL (\d+)\.(\d+)", version)  # and more that the maker likes to say
+        found = re.match(r"OpenCL (\d+)\.(\d+)", version)  # text of the maker may follow
         self.version = 100 * int(found[1]) + int(found[2]) if found else 0
         self.architecture = found[0] if found else version
         if self.version < calls.OLDEST:
@@ -156,7 +156,7 @@ class OpenCLDriver(Driver):
         return kernel
 
     def _create_kernel(self, kernel: LoadedKernel) -> int:
-        """Create another kernel handle, which has arguments of its own."""
+        """Create another handle of a kernel; each handle has its own arguments."""
         program: Program = kernel.handle[0]
         handle = self._create("CreateKernel", program.handle, kernel.name.encode())
         program.kernels.append(handle)
