@@ -90,7 +90,7 @@ def _check_growth(forest: Forest, missing: Array) -> None:
 
 
 class _Growth:
-    """A forest to which dummies are added, with nodes numbered in the order of their making.
+    """A forest while dummies are added to it; new nodes get the next free numbers.
 
     Attributes:
         source: int64, node of the forest that each node was or was copied from.
@@ -109,7 +109,7 @@ class _Growth:
             self.hits += start.hits
 
     def split(self, leaves: Array, tile: Array) -> None:
-        """Turn leaves into dummies of the given tiles, with two copies each below."""
+        """Turn leaves into dummies that belong to the given tiles; copy each leaf twice below."""
         count, begin = len(leaves), len(self.source)
         copies = begin + np.arange(2 * count)
         none = np.full(2 * count, LEAF)
