@@ -64,13 +64,14 @@ def find_occupants(
     Args:
         forest: the model.
         size: E, number of elements of the layout.
-        place: tree (T, 1) and slot (S,), int64 each -> element (T, S).
+        place: function of tree (T, 1) and slot (S,), int64 each, that returns elements (T, S).
         trees: int64, numbers of the trees; None for all.
         depths: (T,), last level of each tree, at least its depth; None for its depth.
 
     Returns:
-        for each element, (E,): int64, the node that lies there, a leaf also where it pads the slots
-        below it, -1 in slots of no tree; bool, whether it is in the last level of its tree.
+        for each element, (E,): int64, the node in this slot, which is a leaf also where it pads the
+        slots below it, and -1 where no tree has a slot; bool, whether the slot is in the last level
+        of its tree.
     """
     node_at, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
     steps, depths = find_steps(forest), forest.depths if depths is None else depths

@@ -21,7 +21,7 @@ by tree. A code goes right if it is at least the rank, whatever comparison the m
 Trees are completed to the depth of the deepest one: tests below a leaf have rank 0, which leads
 right, to copies of the leaf. Code exists for trees of 3, 6 or 8 levels, see `DEPTHS`, so shallower
 trees get levels above the root; no row reaches their unused parts, which therefore need no cache.
-Octets hold trees of one class; the last one of each class is filled up with such tests.
+Octets hold trees of one class; the last octet of each class is filled up with empty trees.
 Walks are in `tir_gen/walks/octets.py`.
 """
 

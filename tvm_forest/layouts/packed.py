@@ -1,4 +1,4 @@
-"""The packed layout: the sparse one with every node in a single word of 8 bytes.
+"""The packed layout: like the sparse layout, but every node is a single word of 8 bytes.
 
 takes: Forest; gives: PackedLayout and its arrays.
 

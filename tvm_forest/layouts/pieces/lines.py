@@ -26,7 +26,7 @@ LEAF_BIT, PLACE_BITS = 23, 2
 
 UNIT_BITS = 18
 UNIT = 1 << UNIT_BITS
-"""Number of lines that `base` counts in: 16 MiB."""
+"""Number of lines in a unit of `base`; they take 16 MiB."""
 
 MAX_REACH, MAX_UNITS = 1 << LEAF_BIT - PLACE_BITS, 1 << 8
 """Number of lines that an exit can reach from its base, and number of bases."""
@@ -35,8 +35,8 @@ GROUP = 16
 """Trees that are stored and packed together; their data fit in the caches."""
 
 SPARE_EXITS = 40
-"""Exits per group of trees that may stay unused in the last lines of all fillings, and two
-for a tree of one leaf."""
+"""Most unused exits of a group of trees: those in the last line of each filling, and two for a tree
+of one leaf."""
 
 MAX_GROUP_NODES = shapes.LEAST_EXITS * (MAX_REACH - UNIT) - GROUP * SPARE_EXITS
 MAX_NODES = shapes.LEAST_EXITS * UNIT * MAX_UNITS

@@ -142,7 +142,7 @@ def _find_cuts(forest: Forest, feature: int, known: Array) -> tuple[Array, Array
 
 
 def _list_places(forest: Forest, feature: int, known: Array) -> Array:
-    """Return all numbers at which a category may begin or end, ascending; 3 for each category."""
+    """Return all values at which the category may change, ascending; 3 for each category."""
     dtype = forest.threshold.dtype
     whole = np.union1d(known, forest.known_categories.get(feature, ())).astype(dtype)
     up = dtype.type(np.inf)

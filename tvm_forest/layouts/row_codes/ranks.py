@@ -43,9 +43,9 @@ CUTS_IN_STEP = 16
 """Cuts that one step of a search compares: one vector of AVX-512, or two of AVX2."""
 
 ROOM, LESS = 8, 2
-"""Rows are padded to a multiple of so many codes, less two unless they lie in lanes.
+"""Rows are padded to a multiple of `ROOM` codes, minus `LESS` unless `multiple` is above 1.
 
-LLVM recomputes each address where rows are 32 bytes apart, but not where they are 30.
+LLVM recomputes each address if rows are 32 bytes apart, but not if they are 30 bytes apart.
 """
 
 MAX_THRESHOLDS = 65535
@@ -60,8 +60,8 @@ class SearchGroup:
         stop: index after the last search.
         steps: steps of a search.
         missing_left: whether missing values go to the left.
-        asked: whether the search finds a category; then it counts cuts <= the value, whatever
-            comparison the model uses.
+        asked: whether the search finds the number of a category; then it counts cuts <= the value,
+            whatever comparison the model uses.
     """
 
     stop: int
@@ -125,11 +125,11 @@ class RankedTests(NamedTuple):
 
     Attributes:
         code: how rows are coded.
-        arrays: what searches read: their feature, where their cuts begin, and the cuts of all; the
-            number behind the last search of each group, "group_stops";
-            for those that find a category also `categories.feature_table`, whose last field says
-            where the codes of a feature begin in `answers`, and the number of each place. They
-            are few, for code that checks the type and shape of a buffer takes time to compile.
+        arrays: the arrays that searches read, by name: "column_feature", "column_cuts" (where the
+            cuts of a search begin), "cuts", "group_stops" (`SearchGroup.stop`). For searches that
+            find a category also "set_features", see `categories.feature_table`, whose last field
+            says where the codes of a feature begin in "answers", and "numbers". There are few
+            arrays, because code that checks a buffer's type and shape takes time to compile.
         tests: the distinct tests, with columns numbered as they are coded.
         codes: int64 (P,), code of each test's threshold.
         categorical: the categorical features, in the order of their columns.
