@@ -25,7 +25,7 @@ DIMENSIONS = tuple(f"{level}.{axis}" for level in ("grid", "block") for axis in 
 MAX_BLOCK_THREADS = 1024
 """Most threads of one block on CUDA; ROCm allows 256 unless configured otherwise."""
 MAX_SHARED_BYTES = STATIC_SHARED_BYTES
-"""Bytes of shared memory per block that searches and defaults plan for; `Target` has the limit."""
+"""Bytes of shared memory per block that searches and defaults use; `Target` has the real limit."""
 
 
 @directive()

@@ -145,10 +145,10 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 
     Pass: LowerWalks.
 
-    index: any loop; applies to all walks at or below.
-        index: any loop; holds for all walks at or below.
-        hops: number of hops, 1 to 64, or "likely" for as many as nine rows of ten need in the trees
-            of the loop; `build` computes that, and needs a leaf profile.
+    Args:
+        index: any loop; applies to all walks at or below it.
+        hops: number of hops, 1 to 64, or "likely" for as many as 90% of the rows need in the trees
+            of the loop; `build` computes that number, and needs a leaf profile.
         check: test for a leaf after each hop. Without it, every leaf must be at least `hops` deep
             (`build` checks that).
 

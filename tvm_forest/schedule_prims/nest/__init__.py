@@ -130,7 +130,7 @@ class Loop:
 
     @property
     def is_walked_alike(self) -> bool:
-        """Whether one vector walk takes trees of all shapes alike."""
+        """Whether the loop is one vector walk whose code does not depend on the shapes of trees."""
         return self.simdize not in (None, "gather")
 
     @property
@@ -290,7 +290,7 @@ class Nest:
         return 1 if self.vectors else self.classes
 
     def runs_over_rounds(self, loop: Loop) -> bool:
-        """Return whether code serves any number of rounds: no cut, unrolled or shared loop."""
+        """Return whether a tree loop runs over all rounds, so that their number may be data."""
         of_rows = loop.simdize not in (None, "octets", "pieces")
         if loop.kind != "tree" or of_rows or loop.is_specialized:
             return False

@@ -1,6 +1,6 @@
-"""Converts loop settings to plain values that IR and JSON can hold, and back.
+"""Converts the settings of loops to plain values that IR and JSON can hold, and back.
 
-takes: loops; gives: numbers, texts, lists and dicts; and the other way round.
+takes: loops; gives: marks, that is numbers, texts, lists and dicts; and the other way round.
 
     interleave("b1", 16), cache("b1", "pack")  -->  {"interleave": 16, "cache": "pack"}
 """
@@ -45,7 +45,7 @@ def marks_of(loop: Loop) -> Told:
             value = [value, int(loop.check)]
         if field == "reduce":
             value = loop.width if word == f"{value}_reduce" else None
-        if value != getattr(Loop, field):  # what it is where nothing is said
+        if value != getattr(Loop, field):  # not the default
             said[word] = int(value) if isinstance(value, bool) else value
     return said
 
