@@ -54,17 +54,16 @@ MANY_RANKS = RANKS._replace(rows_tb=512, factor=4)
 """The default for a million rows, where all processors have many blocks, likewise within 2 %."""
 
 MAX_COLUMNS_PER_TREE = 0.45
-"""Most columns per tree; a rank costs as much as 9 hops, and a walk by ranks saves 3 of 8."""
+"""Most columns per tree for ranks: a rank costs as much as 9 hops, and ranks save 3 hops of 8."""
 
 MIN_RANKED_ROWS = 65_536
-"""Smallest batch for which it is a default: all processors have a block, most have two."""
+"""Smallest batch for which `RANKS` is a default: most multiprocessors have two blocks."""
 
 WALK_TREE_BYTES = 4 << 10
-"""Bytes of trees that a block copies at a time, for each interleaved walk."""
+"""Bytes of trees that a block copies at a time for each interleaved walk, if a round is a tree."""
 
 LEAST_TREE_BYTES = 8 << 10
-"""The same for all walks together if a round has several trees, or no more trees fit; one round
-may be more."""
+"""The least bytes of trees that a block copies at a time; one round may have more."""
 
 TOGETHER = 4
 """Trees that a thread walks interleaved."""

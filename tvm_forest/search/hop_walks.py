@@ -23,11 +23,10 @@ from .space import Point
 from .workload import LINE_BYTES, Workload
 
 NODE_THRESHOLDS = {PADDED: 2.0, TRANSPOSED: 1.0, WORD_NODES: 1.0, CODED: 1.0}
-"""Size of a node in thresholds, beside its feature and links if these are smaller; 3 in
-other layouts."""
+"""By layout, fields of a node that are as wide as a threshold; 3 in other layouts."""
 
 FIELD_BYTES = {TRANSPOSED: 4.0, WORD_NODES: 4.0, CODED: 4.0}
-"""Bytes of the other fields of a node."""
+"""By layout, bytes of the other fields of a node."""
 
 TILE_THRESHOLDS = {2: 5.0, 4: 3.2, 8: 4.2}
 """Size of a tile's node in thresholds, by tile size; tiles are not full."""
@@ -45,7 +44,7 @@ MOST_OVERLAPPED = 12
 """Approximate number of interleaved walks whose loads from farther caches overlap."""
 
 VECTOR_LANES = 64
-"""Walks in vector lanes."""
+"""Number of walks in vector lanes."""
 
 
 class HopWalks(PointTable):

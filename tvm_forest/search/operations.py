@@ -34,11 +34,11 @@ OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
 """Trees that a row walks through at once, levels of their tiles, and bytes of a slot, about."""
 
 PIECE_LEVELS, LINE_LEVELS, PIECE_BYTES = 3.75, 3.0, 5.35
-"""Levels that a step through pieces decides on the path taken, mostly the
-larger side, and at least; bytes of a node, leaves included."""
+"""Levels that a step through pieces decides on average and at least; bytes of a node, leaves
+included. The average is high because walks mostly take the larger side."""
 
 OBLIVIOUS_LEAVES = 0.5
-"""Cost of a leaf, relative to others, where several trees are added before a sum is stored."""
+"""Relative cost of a leaf if all trees are oblivious: several are added before a sum is stored."""
 
 CODED_ROWS = 64
 """Rows that become planes together."""
@@ -213,7 +213,7 @@ def count_pieces(table: PointTable, work: Workload) -> Iterator[Operation]:
     steps = work.count_hops(1, PIECE_LEVELS)
     yield table.name(f"walk {PIECES}", steps)
     held = 64 if work.target.has("avx512f") else 32 if work.target.has("avx2") else 0
-    if work.forest.n_features > held:  # columns of a row that registers hold
+    if work.forest.n_features > held:  # registers do not hold a row
         yield table.name(f"walk {PIECES} loads", steps)
     yield from table.count_leaves(work, Ways([PIECES], table.alike.of))
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):

@@ -36,13 +36,13 @@ ONE_ROW_LAYOUT = TRANSPOSED
 """Layout that is tried for single rows only."""
 
 VECTORS = SIMDIZED | SIMDIZED_TREES
-"""Layouts that are walked only by vectors, with their argument of `simdize`."""
+"""Layouts in which all walks are vector walks, each with its argument of `simdize`."""
 
 BLOCKS = (16, 64, 256, 2048)
 """Block sizes, in rows; the largest suits trees in the third-level cache."""
 
 SMALL_BLOCK_BATCH, LEAST_BLOCK = 256, 64
-"""Batch size from which smaller blocks than the second number are left out."""
+"""For batches of at least the first number of rows, smaller blocks than the second are left out."""
 
 WALKS: dict[str, tuple[int | str, ...]] = {"trees": (2, 4, 8, 10, 16), "rows": (4, 8, 16, "gather")}
 """Numbers of interleaved trees or rows; "gather" means rows in vector lanes."""
@@ -182,7 +182,7 @@ class Space:
 
     @cached_property
     def key(self) -> SpaceKey:
-        """The key of the space."""
+        """The facts that decide which points the space has."""
         layouts = tuple(sorted(fitting_layouts(self.facts)))
         return SpaceKey(
             layouts,
@@ -236,7 +236,7 @@ class ProblemSize(NamedTuple):
 
 @functools.lru_cache(
     maxsize=32
-)  # of a few models; that of a large one holds the depths of its trees
+)  # few, because the schedule of a large model holds the depths of its trees
 def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
     """Build the schedule of a point.
 

@@ -122,7 +122,7 @@ def time_cells(cells: list[Cell], forest: Forest, target: Target, clock: Clock) 
 
 
 def _cut_batches(batch: int, forest: Forest) -> list[Array]:
-    """Return distinct batches of rows; wide rows are so many that each is read from memory."""
+    """Return distinct batches of rows; if rows are wide, so many that caches do not hold them."""
     numbers = _draw_numbers()
     count = len(numbers) // (batch * forest.n_features)
     if forest.n_features * 4 < WIDE_ROW_BYTES:

@@ -6,9 +6,9 @@ The child is a fresh interpreter, so scripts need no `if __name__ == "__main__"`
 passed by name and arguments by pickle, through pipes. One child answers many calls; after a crash,
 or when time or memory runs out, the next call starts and prepares another child.
 
-The duration of a call is wall time minus the time its threads wait for busy cores: so a busy
-machine ends no call that would finish on an idle one, and endless loops and waits are ended all the
-same.
+The duration of a call is wall time minus the time that its threads wait for busy cores. So a call
+that would finish in time on an idle machine is not ended on a busy one, but endless loops and waits
+are.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STATUSES = {
 """Windows exit codes that correspond to signals."""
 
 ORPHAN_SECONDS = 600.0
-"""Seconds, besides ten times its limit, after which a call ends by itself: its parent is gone."""
+"""A call ends itself after ten times its limit plus so many seconds: its parent is gone."""
 
 
 class Failure(NamedTuple):
@@ -80,7 +80,7 @@ class Child:
 
         Args:
             modules: modules that it imports while it waits for the first call.
-            megabytes: memory at which it is ended.
+            megabytes: the process is killed when it uses more memory than this.
         """
         self._modules, self._megabytes = modules, megabytes
         self._prepare: tuple[Callable[..., Any], tuple[Any, ...]] = os.getpid, ()
@@ -140,13 +140,13 @@ class Child:
             self._process = None
 
     def _start(self) -> None:
-        # What a candidate prints, and the words of a crash, are read back if it fails.
+        # The output of a candidate, and the message of a crash, are read back if it fails.
         self._output = tempfile.TemporaryFile()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._output}
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         command = [sys.executable, "-c", START, *self._modules]
         self._is_ready = False
-        # What is built once to be timed would only drive other code out of the cache.
+        # No cache: code that is built once, to be timed, would only evict other code.
         environment = {**os.environ, "PYTHONPATH": paths, VARIABLE: OFF}
         self._process = subprocess.Popen(command, env=environment, **pipes)
 
@@ -231,7 +231,7 @@ class TimeTaken:
         if found is None or self._first is None:
             return now - self._begin
         self._known |= found.waits
-        if found.sleeps:  # a look that comes late does not know for how long
+        if found.sleeps:  # if this check is late, it is unknown for how long
             self._slept += min(now - self._looked, 2 * LOOK_SECONDS)
         self._looked = now
         longest: dict[int, float] = {}
@@ -287,7 +287,7 @@ def serve(*modules: str) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed is no answer
+    os.dup2(2, 1)  # printed text must not mix with answers
     for name in modules:
         importlib.import_module(name)
     with contextlib.suppress(EOFError):

@@ -1,6 +1,6 @@
-"""The child's functions for a GPU, and for GPU code emulated on the CPU ("simt").
+"""The functions that a child runs to measure on a GPU, or GPU code emulated on the CPU ("simt").
 
-takes: a schedule as text; gives: `CallTimes`, by the GPU's own events.
+takes: a schedule as text; gives: `CallTimes`, measured by the GPU's own events.
 """
 
 from __future__ import annotations

@@ -103,13 +103,13 @@ class TimedCalls(NamedTuple):
         return self.clock() - before
 
     def run_warm(self, first: int, calls: int) -> float:
-        """Return the seconds of one call, after one that brings the model back into the caches."""
+        """Return the mean seconds of a call, after an untimed one that warms up the caches."""
         self.run(first, 1)
         return self.run(first + 1, calls) / calls
 
 
-_setups: list[TrialSetup] = []  # the one of this process, which is a child
-_fastest: dict[int, tuple[TimedCalls, CallTimes]] = {}  # by batch, of what this process measured
+_setups: list[TrialSetup] = []  # one setup, that of this child process
+_fastest: dict[int, tuple[TimedCalls, CallTimes]] = {}  # by batch, the fastest measured here
 
 
 def prepare(setup: TrialSetup) -> None:
@@ -147,7 +147,7 @@ def measure_candidate(schedule: str, batch: int, best: float) -> CallTimes:
     setup, loops = current_setup(), Schedule.from_json(schedule).loops()
     predictor = _build(schedule)
     check_margins(setup, predictor.predict_margin, batch, any(loop.parallel for loop in loops))
-    # On one thread, what others on the machine do is no part of the thread's own time.
+    # On one thread, the thread's own time leaves out what other processes do meanwhile.
     clock = time.thread_time if setup.n_jobs == 1 else time.perf_counter
     call = functools.partial(predictor.predict_margin, n_jobs=setup.n_jobs)
     return time_beside_fastest(TimedCalls(call, cut_batches(setup.pool, batch), clock), batch, best)
