@@ -33,15 +33,15 @@ _MAX_LEAVES = 1 << 23
 
 
 class _Compiled(NamedTuple):
-    """A compiled model on the rows that it takes.
+    """The predictions of a compiled model for rows that it accepts.
 
     Attributes:
         forest: the model.
-        predictor: compiled from it.
-        rows: (R, given_width), given rows first.
-        number: int64 (R,), the number of each row among all, refused ones included.
-        margin, value: (R, C).
-        labels: (R,), a column for each target, or None if the model has none.
+        predictor: the compiled model.
+        rows: (R, given_width), the rows; those of the caller come first.
+        number: int64 (R,), the index of each row among all rows, including refused ones.
+        margin, value: (R, C), its margins and values.
+        labels: (R,), or (R, targets) if there are several; None if the model has no labels.
     """
 
     forest: Forest
@@ -57,11 +57,11 @@ def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: 
     """Compare a compiled model with the reference walk and the training library; see `api.verify`.
 
     Args:
-        model: what the forest was loaded from.
+        model: the file or object from which the forest was loaded.
         forest: the model.
-        predictor: compiled from it.
+        predictor: the compiled model.
         rows: (R, F) as `predict` takes them, or None.
-        n_rows: rows to make of the model's own thresholds.
+        n_rows: number of rows to generate from the model's own thresholds.
     """
     kinds = _make_rows(forest, n_rows)
     if forest.encoder is not None:
@@ -151,11 +151,14 @@ def _compare(ours: _Compiled, theirs: LibraryPredictions) -> Agreement:
 
 
 def _find_tree(ours: _Compiled, leaves: Callable[[Array], Array | None], row: Array) -> int | None:
-    """Return the first tree in which a row reaches another leaf, or else a leaf of other value."""
+    """Return the first tree that explains a different prediction for a row; None if none does.
+
+    That is a tree in which the row reaches another leaf, or else another leaf value.
+    """
     row = row[None, :]
     try:
         expected = leaves(row[0])
-    except Exception:  # a library that refuses the row here; it is only to explain a difference
+    except Exception:  # the library refuses a single row; only the explanation is lost
         expected = None
     reached = ours.predictor.apply(row)[0]
     other: Any = np.zeros(len(reached), bool)
