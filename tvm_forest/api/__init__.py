@@ -1,4 +1,4 @@
-"""What users call: load, new_schedule, tune, lower, build, verify, load_predictor and others.
+"""The functions for users: load, new_schedule, tune, lower, build, verify and others.
 
 takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor, Report.
 
