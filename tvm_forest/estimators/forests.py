@@ -53,7 +53,7 @@ They take margins (R, C) and a scale, and return probabilities.
 
 
 def _methods_of_source(model: Any, forest: Forest) -> frozenset[str]:
-    """Return which of METHODS the source estimator has; for files and boosters, those that fit."""
+    """Return the METHODS of the source estimator; for a file or booster, those that apply to it."""
     if hasattr(model, "get_params"):
         return frozenset(name for name in METHODS if hasattr(model, name))
     if forest.link == "isolation":
@@ -146,7 +146,7 @@ class _ForestEstimator(BaseEstimator):
         return loaded
 
     def _keep(self, forest: Forest) -> _Loaded:
-        """Store the Forest of the model."""
+        """Store the Forest of the model, in the form for this kind of estimator."""
         forest = self._to_task(forest)
         self._loaded = _Loaded(self.model, forest, _methods_of_source(self.model, forest))
         return self._loaded
