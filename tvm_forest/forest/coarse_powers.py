@@ -22,16 +22,16 @@ import numpy as np
 from .rules import Array, Link
 
 LEAST_POWER = -708.39641853226408
-"""Least exponent: e^x for smaller x is e^LEAST_POWER, or 0."""
+"""Least exponent; for smaller x, e^x is e^LEAST_POWER, or 0 if computed alone."""
 GREATEST_POWER = 709.78272569338397
-"""Greatest exponent: e^x for larger x, and for this one, is infinity."""
+"""Greatest exponent; for this and larger x, e^x is infinity."""
 
 LANES = 4
 """Number of exponentials that CatBoost computes at once."""
 
 TABLE_BITS = 11
 STEPS_IN_ONE = (1 << TABLE_BITS) / math.log(2.0)
-"""Table steps, of a factor 2^(1/2048) each, in e."""
+"""Number of table steps in a factor of e; one step is a factor of 2^(1/2048)."""
 ONE_STEP = 1 / STEPS_IN_ONE
 ROUNDING = 1.5 * 2.0**52
 """Constant that is added to a small number, so that its low bits hold the nearest integer."""

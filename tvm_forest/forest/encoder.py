@@ -51,8 +51,9 @@ class Encoder:
         table_begin: int64 (T + 1,), where the keys of each table begin.
         keys: uint64, sorted in each table.
         table: int64 (S,), the table of each statistic.
-        known: float32, the statistics of the keys of its table, one statistic after the other.
-        unknown: float32 (S,), the statistics of all other keys.
+        known: float32, for each statistic its values for the keys of its table, one statistic after
+            the other.
+        unknown: float32 (S,), the value of each statistic for all other keys.
     """
 
     width: int

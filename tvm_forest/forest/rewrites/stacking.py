@@ -29,7 +29,7 @@ _OWN = {
     *("rounds_left_out", "with_all_rounds", "tile", "tile_size", "listed_categories"),
     *("term_feature", "term_coefficient", *LEFT_OUT_UNLESS_ALL),
 }
-"""Fields that may differ from model to model, as those of nodes and trees may."""
+"""Fields of the whole model that may differ from model to model; others must be equal."""
 
 
 def stack_forests(forests: Sequence[Forest]) -> Forest:

@@ -18,7 +18,7 @@ from .metadata import per_model
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InputMeaning:
-    """The columns of a row: dtype, names, missing values, categories, and refusals.
+    """The rules for reading rows: dtype, names, missing values, categories, and refusals.
 
     Attributes:
         n_features: F, number of columns that walks read, membership columns included.

@@ -14,7 +14,7 @@ from .metadata import per_model
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutputMeaning:
-    """Base score, aggregate, link, labels and targets.
+    """The rules that turn leaf values into predictions: base score, sum, link, labels, targets.
 
     The margin of output c is ``base_score[c]``, to which the leaf values of the trees of class c
     are added one by one, in tree order, in the dtype of `leaf_value`; with ``base_first`` False the

@@ -22,7 +22,7 @@ from .metadata import per_model, per_node, per_tree
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trees:
-    """Nodes, links, tests and leaves.
+    """The trees of a forest: nodes, links, tests and leaves.
 
     The nodes of tree t are ``tree_offset[t] : tree_offset[t + 1]``; the first one is its root.
     A row goes to the left child of a node if ``row[feature] <comparison> threshold``; a missing
@@ -205,7 +205,7 @@ class Trees:
 
     @property
     def widest_level(self) -> int:
-        """The largest number of inner nodes on one level of a tree; with tiles, one tile level."""
+        """The largest number of inner nodes on one level of a tree (of tiles, if it has tiles)."""
         return int(self.level_sizes.max(initial=0))
 
     def name_first(self, marked: Array) -> str:
