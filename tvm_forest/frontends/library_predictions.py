@@ -218,7 +218,7 @@ def _as_columns(array: Any) -> Array:
 
 
 def _as_probability(value: Any, forest: Forest) -> Array:
-    """Return probabilities (R, C); the second of two where the forest has one output."""
+    """Return probabilities (R, C); of two columns only the second if the forest has one output."""
     value = _as_columns(value)
     return value[:, -1:] if forest.n_outputs == 1 else value
 

@@ -48,7 +48,7 @@ class Header:
         tree_class: int64 (T,), the output of each tree; -1 if its leaves hold vectors.
         trees: the trees.
         round_ends: number of trees after each boosting round; None if the model does not store it.
-        tree_weights: float32 (T,), DART's factor of the leaves of each tree; None without DART.
+        tree_weights: float32 (T,), a factor of each tree's leaves, as DART has; None without them.
         columns: fields of a Forest about the columns of rows.
     """
 
@@ -171,7 +171,7 @@ def _count_outputs(param: Field) -> int:
 def _read_tree_weights(
     booster: Field, model: Field, version: Version, n_trees: int
 ) -> Array | None:
-    """Return DART's weights of trees, or None; since 3.4 they are in the model, not the booster."""
+    """Return the weights of trees, or None; since 3.4 they are in the model, not the booster."""
     holder = booster if "weight_drop" in booster.value else model
     if booster.value["name"] == "gbtree":
         if not np.size(holder.member("weight_drop", []).value):

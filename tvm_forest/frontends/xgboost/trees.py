@@ -86,7 +86,7 @@ class DocumentTrees:
 
     @classmethod
     def read(cls, trees: Field, n_trees: int, n_outputs: int) -> DocumentTrees:
-        """Make this of the document's list of trees, after a check of their counts."""
+        """Return the document's list of trees as DocumentTrees, after a check of their counts."""
         if not isinstance(trees.value, list) or len(trees.value) != n_trees:
             raise trees.error(f"a list of {n_trees} trees, as in 'tree_info'")
         sizes, widths = _read_plain_params(trees.value) or _read_params(trees.value)

@@ -14,7 +14,7 @@ from .nodes import BOOLEAN, CATEGORICAL
 
 
 def find_sayable(forest: Forest, model: Any, rows: Array) -> Array:
-    """Return bool (R,), whether a row can be passed to YDF.
+    """Return bool (R,), true for rows that can be expressed as input of YDF.
 
     Its booleans must be 0 or 1, and its categories known or missing.
     """
