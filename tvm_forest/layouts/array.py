@@ -60,7 +60,7 @@ MAX_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class TiledArrayLayout(records.TiledLayout):
-    """Complete trees of tiles in level order.
+    """The array layout with tiles: complete trees of tiles in level order.
 
     Attributes:
         depth: hops of all trees if it is the same, else None.

@@ -54,13 +54,13 @@ from .row_codes.planes import MIN_SPARE, PlaneCode, number_tests
 from .row_codes.selections import MAX_DEPTH, MAX_PLANES, has_levels, is_listed, write_selections
 
 MAX_LEAF_BITS = 16
-"""Most bits of a leaf number."""
+"""Largest number of bits of a leaf number."""
 
 LEAF_BITS = (6, 7, 8, 12, MAX_LEAF_BITS)
 """Bits of leaf numbers for which code is written: those of byte tables, and some larger."""
 
 TABLE_SIZES = {"float32": (64, 128, 256), "float64": (64,)}
-"""Entries of leaf tables that are looked up by bytes: AVX-512 registers hold 64 each."""
+"""Possible sizes of leaf tables that are looked up byte by byte, in registers of 64 bytes."""
 
 FIRST_DEPTHS, MAX_DEPTHS = (6, 7, MAX_DEPTH), 6
 """Possible greatest depths of complete trees in code, and for how many depths there is code."""
@@ -73,7 +73,7 @@ trees."""
 @register
 @dataclass(frozen=True)
 class BitslicedLayout(Layout):
-    """Tests of complete trees, lists of selections, and tables of leaves.
+    """The tests of complete trees, the selections of other trees, and tables of leaves.
 
     Attributes:
         dtype: dtype of leaf values.
@@ -152,7 +152,7 @@ class BitslicedLayout(Layout):
         ), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
-        """Return access to a tree (BitTree): loads its first test, its depth and the rest."""
+        """Return access to a tree (BitTree), after loading its depth and the places of its data."""
         names = ("depth", "first", "count", "leaf_at")
         loads = (hold(x, tir.BufferLoad(buffers[x], [tree])) for x in names)
         return BitTree(self, buffers, *loads)

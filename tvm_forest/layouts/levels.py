@@ -33,13 +33,13 @@ from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs
 from .row_codes.ranks import RankCode, rank_tests
 
 MAX_INNER = 2 * REGISTER
-"""Most inner nodes on one level of a tree, since a byte numbers their children."""
+"""Largest number of inner nodes on one level of a tree, since a byte numbers their children."""
 
 MAX_BYTE = 256
 """Number of values of a byte: the most columns of coded rows, and the most leaves of a tree."""
 
 ROWS, TREES = 16, 4
-"""Rows and trees of a vector of 64 bytes."""
+"""Number of rows, and of trees, whose bytes fill a vector of 64 bytes."""
 
 COLUMNS = 8
 """Number of columns of 16 rows that fill two registers."""
@@ -54,7 +54,7 @@ TABLE_SIZES = (64, 128, 256)
 @register
 @dataclass(frozen=True)
 class LevelsLayout(Layout):
-    """Bytes of all inner nodes, level by level and tree by tree, and tables of leaves.
+    """The bytes of all inner nodes, tree by tree and level by level, and tables of leaves.
 
     Attributes:
         dtype: dtype of leaf values.

@@ -52,11 +52,11 @@ def count_link_bits(forest: Forest) -> int:
 def find_link_excess(
     forest: Forest, number_nodes: Callable[[Forest], tuple[Array, Array]], bits: int, rest: str
 ) -> str | None:
-    """Return a refusal that names the first node whose link does not fit, None if all do.
+    """Return a text about the first node whose link does not fit; None if all fit.
 
     Args:
         forest: the model.
-        number_nodes: returns the order of nodes, and the place of each, see `link_nodes`.
+        number_nodes: function that returns the order and the places of nodes, see `link_nodes`.
         bits: bits available for a link; none if negative.
         rest: the fields that use the other bits, for the message.
     """

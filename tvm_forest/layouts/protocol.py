@@ -53,7 +53,7 @@ FIELD_TYPES: Mapping[str, tuple[str, ...]] = {
     "feature": ("uint8", "uint16", "uint32"),
     "threshold": ("float32", "float64"),
 }
-"""All types that a field may have."""
+"""By field of a node, all types that a user may request for it."""
 
 Types = Mapping[str, str]
 NO_TYPES: Types = {}
@@ -177,7 +177,7 @@ class TreeAccess(NearTree, Protocol):
 
 @dataclasses.dataclass(frozen=True)  # of Python, for users derive such ones from it
 class Layout(ABC):
-    """Base class: a memory layout of a model, with those of its properties that decide the code.
+    """Base class of layouts. An object describes a packed model, as far as code depends on it.
 
     Attributes:
         specs: specs of all arrays, in the order of the functions' parameters.
@@ -199,17 +199,17 @@ class Layout(ABC):
     """Buffers stored tree by tree, so that some trees can be copied as a whole, each with the
         buffer that holds the first element of every tree."""
     instead: ClassVar[str] = ""
-    """Name of a layout that the refusal recommends instead."""
+    """Name of the layout that the error recommends if this one cannot hold a forest."""
     instead_of_sets: ClassVar[str] = ""
     """The same for forests with sets of categories, if it is another layout."""
     only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value",)
-    """Buffers that only walks to a leaf value read."""
+    """Buffers that are read only by walks that return leaf values."""
     only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
-    """Buffers that only walks to a leaf number read."""
+    """Buffers that are read only by walks that return leaf numbers."""
 
     @property
     def row_code(self) -> RankCode | PlaneCode | None:
-        """How rows are coded before they are walked: the layout's attribute `code`.
+        """The row code of the layout, its attribute `code`: how rows are coded before they walk.
 
         None if walks read the rows themselves.
         """
@@ -226,7 +226,7 @@ class Layout(ABC):
 
     @staticmethod
     def find_excess(counts: Sequence[tuple[int, str, int]]) -> str | None:
-        """Return a refusal that names the first count above its limit; None if all fit.
+        """Return a text about the first count above its limit; None if all are within theirs.
 
         Args:
             counts: (number, what is counted, limit) triples.
@@ -265,11 +265,11 @@ class Layout(ABC):
         """
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the buffers that a walk to a leaf value reads: all but `only_for_ids`."""
+        """Return the buffers that walks for leaf values read: all but `only_for_ids`."""
         return tuple(spec for spec in self.specs if spec.name not in self.only_for_ids)
 
     def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the buffers that a walk to a leaf number reads: all but `only_for_values`."""
+        """Return the buffers that walks for leaf numbers read: all but `only_for_values`."""
         return tuple(spec for spec in self.specs if spec.name not in self.only_for_values)
 
     @abstractmethod
@@ -301,7 +301,7 @@ LAYOUTS: MutableMapping[str, type[Layout]] = LateTable(
 
 
 def register(layout: type[Layout]) -> type[Layout]:
-    """Register a layout under its name, replacing one of that name; a class decorator."""
+    """Register a layout under its name (a class decorator); an older one is replaced."""
     LAYOUTS[layout.name] = layout
     return layout
 

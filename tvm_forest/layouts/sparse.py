@@ -56,7 +56,7 @@ from .protocol import (
 )
 
 MAX_NODES = (1 << 31) - 1
-"""Most tiles and leaves of all trees."""
+"""Largest number of tiles and leaves of all trees together."""
 
 OWN_RECORD = 1 << 40
 """Offset of the numbers of leaves stored as records, so that one comparison finds all leaves."""

@@ -32,7 +32,7 @@ from ...system.values import dataclass
 from .ranks import RankCode, SearchGroup, choose_code_dtype, count_levels, find_tests
 
 LANES = 32
-"""Rows of a group: the number of shared-memory banks, and of threads in a warp."""
+"""Number of rows in a group, which is that of shared-memory banks and of threads in a warp."""
 
 WORD_BYTES = 4
 """Bytes of a word of a shared-memory bank."""
@@ -62,7 +62,7 @@ class BankCode(RankCode):
 
 
 class BankedTests(NamedTuple):
-    """The tests of a forest, on codes.
+    """The tests of a forest as comparisons of codes.
 
     Attributes:
         code: how rows are coded.

@@ -28,7 +28,7 @@ from ...forest import Array, Forest, memberships
 NO_CATEGORY = -1
 
 MAX_NUMBERS = 65535
-"""Most categories of a feature, since codes have 16 bits."""
+"""Largest number of categories of a feature, since codes have 16 bits."""
 
 
 class CategoricalFeature(NamedTuple):
@@ -51,7 +51,7 @@ class CategoricalFeature(NamedTuple):
 
 
 class SideCodes(NamedTuple):
-    """The codes in membership columns; there is a column for each tested set and default side.
+    """The codes in membership columns, of which each tested set and default side has one.
 
     Attributes:
         left: (J,), code of a value that goes left by the rule.

@@ -34,16 +34,16 @@ from ...system.values import dataclass
 from .ranks import RankCode, count_levels
 
 UNIT_FEATURES = 4
-"""Features of a unit: 16 bytes of float32, a quarter of an AVX-512 register."""
+"""Number of features in a unit: they take 16 bytes as float32, a quarter of a register."""
 
 PANEL_BYTES = 16 * 1024
-"""Bytes of a panel's columns, half of a small first-level cache."""
+"""Size of a panel's columns in bytes, half of a small first-level cache."""
 
 ROWS = 64
-"""Rows that are transposed together."""
+"""Number of rows that are transposed together."""
 
 REGISTER_ENTRIES = 16
-"""Entries of an AVX-512 register: tables are at least as long."""
+"""Number of float32 entries in an AVX-512 register, the least length of a table."""
 
 MAX_LEVELS = 8
 LEVELS = (5, 6, 7, MAX_LEVELS)
@@ -188,7 +188,7 @@ def _write_tables(
 
 
 def table_begin(level: int) -> int:
-    """Return where the table of a level begins; for the number of levels, where all end.
+    """Return where the table of a level begins, relative to the tables of its column.
 
     The single entry of level 0 comes after the two of level 1.
     """

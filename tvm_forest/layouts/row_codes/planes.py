@@ -40,22 +40,22 @@ from .selections import MAX_PLANES
 from .unions import UnionSizes, write_unions
 
 ROWS_IN_WORD = 64
-"""Rows of a word."""
+"""Number of rows in a word of a plane: a bit each."""
 
 MIN_PLANES, MIN_SPARE = 1 << 14, 256
-"""Planes of tests, and spare ones, that even small models have, see `round_up`."""
+"""Least numbers of planes for tests, and of spare planes, see `round_up`."""
 
 VECTOR_WORDS = 8
-"""Words of a vector of 512 bits."""
+"""Number of words in a vector of 512 bits."""
 
 OVERCOUNTS = ("too_high", "last", "too_low")
-"""The excess in the high part, the last high part, and the excess in the low part
-there."""
+"""The three numbers of `column_parts` for each column: the excess in the high part, the last high
+part, and the excess in the low part there."""
 
 
 @dataclass(frozen=True)
 class PlaneCode:
-    """How blocks of rows become bit planes.
+    """The parameters of turning blocks of rows into bit planes.
 
     Attributes:
         ranks: how values are coded first.

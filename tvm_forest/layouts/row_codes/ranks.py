@@ -49,7 +49,7 @@ LLVM recomputes each address if rows are 32 bytes apart, but not if they are 30 
 """
 
 MAX_THRESHOLDS = 65535
-"""Most cuts of a column, since codes have 16 bits."""
+"""Largest number of cuts of a column, since codes have 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SearchGroup:
 
 @dataclass(frozen=True)
 class RankCode:
-    """How rows are coded.
+    """The parameters of coding rows: dtype, searches, and the placement of codes.
 
     Attributes:
         dtype: dtype of the codes, uint8 or uint16.
@@ -99,7 +99,7 @@ class RankCode:
 
     @property
     def room(self) -> int:
-        """Number of codes of a row with padding, the same for many models."""
+        """Number of codes of a row, including padding, which makes it equal for many models."""
         multiple = self.multiple * -(-ROOM // self.multiple)
         less = LESS if self.multiple == 1 else 0
         return -(-(max(1, self.columns) + less) // multiple) * multiple - less
@@ -121,7 +121,7 @@ class RankCode:
 
 
 class RankedTests(NamedTuple):
-    """The tests of a forest, on codes.
+    """The tests of a forest as comparisons of codes.
 
     Attributes:
         code: how rows are coded.
@@ -289,17 +289,17 @@ def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
 
 
 def _count_steps(counts: Any) -> Any:
-    """Return the number of search steps for each number of cuts; no step may count all 16."""
+    """Return how many search steps each number of cuts needs, if no step may count all 16."""
     return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
 
 
 def count_levels(counts: Array) -> Array:
-    """Return how many times a binary search halves so many cuts."""
+    """Return the number of steps of a binary search among so many cuts."""
     return np.ceil(np.log2(counts + 1)).astype(np.int64)
 
 
 def count_cuts_before(step: int) -> int:
-    """Return the offset of a step's cuts in a column: all steps before it are full."""
+    """Return where a step's cuts begin in the table of its column, if earlier steps are full."""
     return sum(CUTS_IN_STEP**k for k in range(1, step + 1))
 
 

@@ -31,7 +31,7 @@ MAX_PLANES = 1 << 16
 """Number of planes that 16 bits can number."""
 
 MAX_DEPTH = 8
-"""Most levels of a complete tree; one more would double the code."""
+"""Largest depth of a complete tree; one more level would double the code."""
 
 MAX_SLOTS_PER_LEAF = 8
 """Slots per leaf above which a complete tree becomes a list of selections: a listed selection
