@@ -166,7 +166,7 @@ def load_model(
 
 
 class Function:
-    """The model as the Python function that MLflow calls."""
+    """A predictor in the form of a Python function (pyfunc) that MLflow calls."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
