@@ -28,7 +28,7 @@ class _Watch:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
+        """Find a module of `FAMILIES` by the other finders, and arrange for its patches."""
         if name not in FAMILIES:
             return None
         for finder in sys.meta_path:
