@@ -17,7 +17,7 @@ NUMBERS = "fiub"
 
 
 WHERE = "predict: argument 'rows'"
-"""How the messages of this room's errors begin."""
+"""The beginning of this room's error messages."""
 
 
 def refusal(text: str) -> InputError:

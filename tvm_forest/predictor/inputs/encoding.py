@@ -155,7 +155,7 @@ class ReadArray:
         return column.astype(np.float64)
 
     def read_categories(self, at: int) -> tuple[Any, Array | None]:
-        """Return the categories of a column: a value per row and None, or see `_tell_apart`."""
+        """Return the categories of a column: one per row, and None; or see `_tell_apart`."""
         column = self.array[:, at]
         if column.dtype.kind == "O":
             return column.tolist(), None

@@ -95,7 +95,7 @@ def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Fore
 
 
 def is_listed(column: FrameColumn, at: int, forest: Forest) -> bool:
-    """Return whether the next of `Forest.pandas_categories` is for this column of a frame."""
+    """Return whether the next list of `Forest.pandas_categories` belongs to a frame's column."""
     if column.labels is None or not forest.pandas_categories:
         return False
     is_empty = column.is_text and not column.labels  # it may be one of texts or of numbers
