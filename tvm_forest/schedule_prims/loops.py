@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TILE_SIZES = (4, 8, 16, 32, 64, 128, 256)
 """Sizes of inner loops that a search tries."""
 MAX_UNROLLED = 256
-"""Most iterations of a loop that `unroll` accepts."""
+"""Largest number of iterations of a loop that `unroll` accepts."""
 
 
 def _tile_choices(sch: Schedule) -> Iterator[dict[str, Any]]:

@@ -32,8 +32,10 @@ MARKS: dict[str, tuple[str, ...]] = {
     "ordered_reduce": ("reduce",),
     "shared_reduce": ("reduce",),
 }
-"""The directives that annotate a loop, each with its field of `Loop` and its stored arguments,
-in an order in which none refuses the setting of an earlier one."""
+"""For each directive that annotates a loop, its field of `Loop` and the names of its arguments.
+
+The order is such that all annotations of a loop can be applied one after the other.
+"""
 
 
 def marks_of(loop: Loop) -> Told:
