@@ -63,7 +63,7 @@ _VECTOR_WALKS: dict[str, Callable[[PointTable, Workload], Iterator[Operation]]] 
 """Functions that count the operations of layouts walked only by vectors, by layout."""
 
 _HOPS = "hops"
-"""Key of all other layouts."""
+"""Name of the family of all other layouts, which walk hop by hop."""
 
 
 class _Family(NamedTuple):

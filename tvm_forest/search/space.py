@@ -48,7 +48,7 @@ WALKS: dict[str, tuple[int | str, ...]] = {"trees": (2, 4, 8, 10, 16), "rows": (
 """Numbers of interleaved trees or rows; "gather" means rows in vector lanes."""
 
 LANES = 64
-"""Rows in vector lanes."""
+"""Largest number of rows in vector lanes at once."""
 
 SHARED_BATCH = 512
 """Smallest batch whose rows are shared among cores."""
@@ -122,7 +122,7 @@ class SpaceKey(NamedTuple):
             yield 0, "rows"
 
     def modes(self, tile: int, layout: str, block: int) -> Iterator[tuple[str, str]]:
-        """Yield the values of `hops` and `cache`."""
+        """Yield (`hops`, `cache`) pairs, fields of `Point`, for a tile size, layout and block."""
         hops = ["loop"] if layout in VECTORS else ["loop", "peel"]
         fetched = block and layout in FETCHED and not self.small_trees
         yield from ((x, cache) for x in hops for cache in (["", "stream"] if fetched else [""]))

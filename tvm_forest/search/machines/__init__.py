@@ -175,7 +175,7 @@ def _likeness(machine: Machine, target: Target, named: Any) -> tuple[bool, ...]:
 
 
 def _temper(machine: Machine, machines: tuple[Machine, ...]) -> Machine:
-    """Return a machine with durations and caches halfway, by factors, to the medians of all."""
+    """Return a machine with the geometric means of its numbers and the medians of all machines."""
 
     def halfway(x: float, others: Iterable[float]) -> float:
         known = sorted(others)

@@ -34,7 +34,7 @@ from ...system.code_cache import OFF, VARIABLE
 
 START = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
 PREPARE_SECONDS = 300.0
-"""Most seconds that the preparation of a child may take."""
+"""Time limit for preparing a child, in seconds."""
 
 LOOK_SECONDS = 0.05
 """Seconds between two checks of a child."""
@@ -67,9 +67,9 @@ class Failure(NamedTuple):
 
 
 class Child:
-    """A child process.
+    """A child process that runs functions.
 
-    It starts at once, restarts with the next call if it ended, and ends by `close`.
+    It starts at once, restarts with the next call if it has ended, and is ended by `close`.
 
     A request is a pickled function, its arguments and a time limit; the answer is the pickled
     result or a `Failure`.
@@ -219,14 +219,14 @@ class TimeTaken:
     """
 
     def __init__(self, process: int) -> None:
-        """Begin to measure."""
+        """Begin to measure a process, given by its id."""
         self._process, self._begin = process, time.monotonic()
         self._first = look_at(process)
         self._known = dict(self._first.waits) if self._first else {}
         self._looked, self._slept = self._begin, 0.0
 
     def measure(self) -> float:
-        """Return the seconds so far."""
+        """Return the seconds that the process has worked or slept so far."""
         now, found = time.monotonic(), look_at(self._process)
         if found is None or self._first is None:
             return now - self._begin

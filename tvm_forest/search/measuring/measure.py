@@ -22,10 +22,10 @@ from ...schedule_prims import Schedule
 from ...target import Target
 
 ROUND_SECONDS = 0.004
-"""Least seconds of a round, which has at least one call."""
+"""Least duration of a round in seconds; a round has at least one call."""
 
 LEAST_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 5, 15, 0.3
-"""Least and most rounds of a candidate, and the seconds after which only the least are made."""
+"""Least and largest number of rounds of a candidate; after so many seconds, only the least."""
 
 HOPELESS_RATIO, FAR_RATIO = 1.5, 5.0
 """Ratio to the best time above which no more rounds are measured: after the least
@@ -39,13 +39,13 @@ NEAR_RATIO, MAX_PAIRS, LEAST_PAIRS = 1.25, 9, 3
 rounds of each: a disturbance of half a second affects both."""
 
 MAX_BATCHES = 256
-"""Most distinct batches that calls use in turn."""
+"""Largest number of distinct batches that calls use in turn."""
 
 COMPILER = "tvm_forest.predictor.building"
 """The module that a child imports before its first request."""
 
 MAX_BUILT = 8
-"""Built schedules that are kept, for other batch sizes."""
+"""Number of built schedules that are kept, since they may be measured for other batch sizes."""
 
 
 class TrialSetup(NamedTuple):
@@ -181,10 +181,10 @@ def cut_batches(pool: Array, batch: int) -> list[Array]:
 
 
 def time_beside_fastest(calls: TimedCalls, batch: int, best: float) -> CallTimes:
-    """Time a candidate; if it comes near the fastest of this process, in turns with that.
+    """Time a candidate; if it is nearly as fast as the fastest so far, time both in turns.
 
-    Its time is then the fastest's times the median ratio of paired rounds, but no less than the
-    fastest's if its lead is small.
+    Its time is then that of the fastest times the median ratio of paired rounds, but no less than
+    that of the fastest if its lead is small.
     """
     times = time_in_rounds(calls, best)
     other, fastest = _fastest.get(batch, (calls, times))
