@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _REFERENCE = "reference walk"
 _ON_X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 _MAX_LEAVES = 1 << 23
-"""Leaf values that the reference walk holds at a time."""
+"""Largest number of leaf values that the reference walk computes at a time."""
 
 
 class _Compiled(NamedTuple):
@@ -103,7 +103,7 @@ def _make_rows(forest: Forest, n_rows: int) -> dict[str, Array]:
 
 
 def _ask_reference(forest: Forest, rows: Array) -> LibraryPredictions:
-    """Return the answers of the reference walk."""
+    """Return the predictions of the reference walk."""
     step = max(16, _MAX_LEAVES // max(1, forest.n_trees * forest.leaf_value.shape[1]))
     parts = [forest.predict_reference(rows[at : at + step]) for at in range(0, len(rows), step)]
     margin = np.concatenate([np.zeros((0, forest.n_outputs), forest.sum_dtype), *parts])

@@ -1,4 +1,4 @@
-"""The result of `verify`, and its text.
+"""Defines the result of `verify`, and its text.
 
 takes: counts of equal rows, largest distances; gives: Agreement, Report, and their text.
 """
@@ -10,7 +10,7 @@ from ..system.values import dataclass
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a compiled model agrees with another that should predict the same.
+    """The agreement of a compiled model with another one that should predict the same.
 
     Attributes:
         against: "reference walk", or name and version of the training library.
