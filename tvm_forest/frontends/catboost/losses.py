@@ -48,7 +48,7 @@ RANKS = (
     *("QuerySoftMax", "QueryCrossEntropy", "StochasticFilter", "StochasticRank", "LambdaMart"),
 )
 _OWN = ("PythonUserDefinedPerObject", "PythonUserDefinedMultiTarget", "")
-"""User-defined loss functions; a sum of models may have none."""
+"""User-defined loss functions, and "", since a sum of models may lack a loss function."""
 _KNOWN = (*CLASSES, *NUMBERS, *RANKS)
 _MAX_CLASSES = 2**16
 _LABEL_TYPES = {"Integer": int, "Float": float, "String": str, "Boolean": bool}

@@ -147,7 +147,7 @@ def _list_members(column: Any, condition: Any, kind: str) -> tuple[int, ...] | N
 
 
 def _bound(column: Any, condition: Any) -> np.float32:
-    """Return the number with which an engine compares."""
+    """Return the number with which YDF's engines compare a value in this condition."""
     if condition.WhichOneof("type") == "higher_condition":
         return np.float32(condition.higher_condition.threshold)
     place = condition.discretized_higher_condition.threshold - 1
