@@ -173,7 +173,7 @@ class LaidOut(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, list[Array]]:
-        """The arrays passed to each function between the rows and its outputs, by its name."""
+        """For each function's name, the arrays that it takes between the rows and the outputs."""
         return {each.name: each.arguments for each in self.functions}
 
     @property

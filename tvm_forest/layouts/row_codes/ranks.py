@@ -289,7 +289,7 @@ def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
 
 
 def _count_steps(counts: Any) -> Any:
-    """Return how many search steps each number of cuts needs, if no step may count all 16."""
+    """Return how many search steps each number of cuts needs, if each step counts at most 15."""
     return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
 
 
