@@ -47,11 +47,11 @@ BLOCK_DISTANCE = 0.45
 """Distance between two points for each factor of two between their block sizes."""
 
 POINT_ERROR, COMMON_ERROR, NOISE = 0.2, 0.6, 0.03
-"""Standard deviations of price errors, in logarithms: for one point, for all points together, and
-for each measurement."""
+"""Standard deviations of the error in the logarithm of a time: of one point's price, of all prices
+together, and of each measurement."""
 
 FAILURE = 1.5
-"""Assumed excess over the expected time of a point that cannot be built, in logarithms."""
+"""Number added to the logarithm of the expected time of a point that turns out not to build."""
 
 
 _VECTOR_WALKS: dict[str, Callable[[PointTable, Workload], Iterator[Operation]]] = {
