@@ -77,7 +77,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         return hashlib.sha256(f"{self.signature} {others}".encode()).hexdigest()
 
     def digest(self, names: Iterable[str]) -> str:
-        """Return the hex digest of some fields."""
+        """Return the hex digest of the fields with these names."""
         digest = hashlib.sha256()
         for name in names:
             value = getattr(self, name)
