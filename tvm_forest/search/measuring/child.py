@@ -51,7 +51,7 @@ STATUSES = {
 """Windows exit codes that correspond to signals."""
 
 ORPHAN_SECONDS = 600.0
-"""A call ends itself after ten times its limit plus so many seconds: its parent is gone."""
+"""A call that takes ten times its limit plus so many seconds ends itself: its parent is gone."""
 
 
 class Failure(NamedTuple):
