@@ -1,4 +1,4 @@
-"""What users call: load, new_schedule, tune, lower, build, verify, load_predictor and others.
+"""The functions for users: load, new_schedule, tune, lower, build, verify and others.
 
 takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor, Report.
 
@@ -67,10 +67,10 @@ def load(model: Any) -> Forest:
             folder; a Forest; or a list of models of the same columns (docs/many_models.md).
 
     Returns:
-        Forest: all that decides the bits of a prediction.
+        Forest: everything that decides the bits of a prediction.
 
     Raises:
-        ModelFormatError: the file is missing, damaged or no model.
+        ModelFormatError: the file is missing, damaged or not a model.
         UnsupportedModel: the model has a part that cannot be reproduced exactly.
 
     Examples:
@@ -129,7 +129,7 @@ def profile(model: Any, rows: Any) -> Profile:
         rows: (R, F) rows like those that will be predicted, such as the training rows.
 
     Returns:
-        Profile: give it to `build(profile=...)`, or `save` it; profiles of more rows can be added.
+        Profile: pass it to `build(profile=...)`, or `save` it; `+` adds profiles of more rows.
 
     Raises:
         InputError: rows of the wrong kind.
@@ -267,24 +267,26 @@ def build(
             `new_schedule(model)` and returns one, such as a recipe, an `s_tir.Schedule`
             (docs/tvm_schedules.md), or several of these by the smallest batch that each serves,
             such as {1: a, 8: b}; `default_schedules` if None.
-        profile: how many rows end at each leaf, for schedules that ask for it; a forest may carry
-            one already (`profile.onto(forest)`).
+        profile: how many rows end at each leaf, for schedules that need it; a forest may have one
+            already (`profile.onto(forest)`).
         exact: refuse a schedule that adds leaves in another order than the model does.
-        n_jobs: threads of a call that does not say: None for all cores when a batch is large
-            enough and one otherwise, -1 for all cores.
+        n_jobs: number of threads of calls that do not set it: None for all cores if the batch is
+            large enough and one otherwise, -1 for all cores.
         records: file that `tune` has written, in place of a schedule: its fastest schedules are
-            used. Those of another model, target, CPU or version are refused.
+            used. Records of another model, target, CPU or version are refused.
         refuse_unseen: True, or columns by name or number: refuse rows with categories that the
-            model does not know, see `Forest.refuse_unseen`. Others are treated as the source does.
-        wait: return once the code is there. With False, return at once: rows go through the
-            reference walk, with the same bits, while another process compiles, see
-            `Predictor.ready` and `Predictor.wait`. For the CPU at hand.
+            model does not know, see `Forest.refuse_unseen`. By default, such categories are
+            treated as in the source library.
+        wait: whether to return only when the code is compiled. With False, return at once: rows go
+            through the reference walk, with the same bits, while another process compiles, see
+            `Predictor.ready` and `Predictor.wait`. For the CPU at hand only.
 
     Raises:
         ModelFormatError, UnsupportedModel: see `load` and `Forest.refuse_unseen`.
         ScheduleError: the schedule does not fit the model, or is not exact.
-        InputError: the target is unknown, or has to be waited for, the profile is of another model,
-            n_jobs is no number of threads, or records hold nothing for this model here.
+        InputError: the target is unknown, or not allowed with `wait=False`; the profile is of
+            another model; n_jobs is not a number of threads; or the records have nothing for this
+            model, target and machine.
         BuildError: LLVM is missing, or the compiler fails.
 
     Examples:
@@ -341,15 +343,15 @@ def load_predictor(file: Source, model: Any = None, *, recompile: bool = False) 
     anything, so load only files that you trust, or with `recompile`.
 
     Args:
-        file: its path, its bytes, or what can be read in binary.
-        model: see `load`; if given, a file of another model is refused. None for any.
+        file: path of the file, its bytes, or an open binary file.
+        model: see `load`; a file of another model is refused. None accepts any model.
         recompile: compile the stored model, and run none of the stored code.
 
     Raises:
-        ModelFormatError: the file is missing, damaged, no saved predictor, of a newer version, or
-            of another model.
-        BuildError: it was built for a CPU named by "mcpu" that this machine cannot stand in for.
-        InputError: file is neither a path nor bytes, and cannot be read in binary.
+        ModelFormatError: the file is missing, damaged, not a saved predictor, of a newer version,
+            or of another model.
+        BuildError: it was built for a CPU named by "mcpu" whose code cannot run on this machine.
+        InputError: `file` is neither a path nor bytes, and cannot be read as binary.
 
     Examples:
         >>> predictor.save("model.tvmf")
@@ -377,12 +379,12 @@ def verify(
             are always compared as well.
         schedule: see `build`; must keep the order of additions.
         target: see `build`.
-        n_rows: number of rows to make.
+        n_rows: number of rows to generate.
 
     Returns:
-        Report: `report.ok` tells whether margins are equal to the bit, labels are equal and values
-        are within the bound of their link; `print(report)` tells more. A library that is missing
-        is not compared, and `report.library` says so.
+        Report: `report.ok` is true if margins are equal to the bit, labels are equal and values are
+        within the bound of their link; `print(report)` shows details. If the training library is
+        not installed, it is not compared, and `report.library` is a text that says so.
 
     Raises:
         InputError: rows or n_rows of the wrong kind.

@@ -2,12 +2,11 @@
 
 takes: a model, rows, perhaps labels; gives: Pruned, a Forest of fewer trees with what it loses.
 
-Not exact on purpose: the answers are those of another model, and how far they are from those of the
-given one is measured on the rows. From the idea of "accuracy levels" in the draft of Treebeard on
-tiling.
+Pruning is not exact on purpose: it makes another model, and measures on the rows how much accuracy
+that model loses. From the idea of "accuracy levels" in the draft of Treebeard on tiling.
 
-Trees are dropped one after the other, each time the one without which margins move the least,
-together with those that are gone already. Of averages, trees that say what the others say go first.
+Trees are dropped one after the other, always the one whose removal, after those before, changes
+margins least. In a forest that averages, trees that are close to the average go first.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ STEPS = 100
 """Divisor: each step drops this fraction of the remaining trees, and at least one."""
 
 SLACK = 1e-6
-"""Loss that reordered sums may cause while trees are chosen."""
+"""Additional loss allowed while trees are chosen, for sums that are rounded differently."""
 
 MAX_LEAVES = 1 << 22
-"""Leaf values that are looked up at a time."""
+"""Number of leaf values that are looked up at a time."""
 
 REFUSED = {"min": "takes the smallest leaf", "max": "takes the largest leaf"}
 
@@ -42,11 +41,11 @@ class Pruned:
     """The pruned forest.
 
     Attributes:
-        forest: what `build` and the others take.
-        trees: int64 (T',), the trees of the model that are left, ascending.
-        loss: what the accuracy has lost on the rows; below 0 if it has grown.
-        accuracy: of the forest on the rows: of classes, the share of rows that are right; of other
-            values, the coefficient of determination, 1 - squared error / variance.
+        forest: the forest, for `build` and other functions that take a model.
+        trees: int64 (T',), the remaining trees by their numbers in the model, ascending.
+        loss: the accuracy that the forest has lost on the rows; below 0 if it has improved.
+        accuracy: the forest's accuracy on the rows: for a classifier, the share of rows with the
+            right label; otherwise the coefficient of determination, 1 - squared error / variance.
     """
 
     forest: Forest
@@ -60,18 +59,18 @@ class Pruned:
 
 
 def prune(model: Any, rows: Any, labels: Any = None, *, loss: float = 0.01) -> Pruned:
-    """Drop trees of a model as long as its accuracy on some rows loses no more than stated.
+    """Drop trees of a model as long as it loses at most so much accuracy on some rows.
 
     Args:
         model: see `load`.
-        rows: (R, F) rows like those that will be predicted, some thousands; not those of the
-            training if labels are given.
-        labels: (R,), (R, targets) or (R, C): right answers, as `predict` gives them; None for the
-            answers of the whole model, whose accuracy is then 1.
-        loss: what the accuracy may lose, from 0 on; see `Pruned.accuracy`.
+        rows: (R, F), some thousand rows like those that will be predicted; with labels, other rows
+            than the training rows.
+        labels: (R,), (R, targets) or (R, C): the true labels or values, in the form that `predict`
+            returns; None for the predictions of the whole model, whose accuracy is then 1.
+        loss: how much accuracy may be lost, from 0 on; see `Pruned.accuracy`.
 
     Returns:
-        Pruned: its forest has one tree of each class at least.
+        Pruned: its forest has at least one tree of each class.
 
     Raises:
         InputError: rows or labels of the wrong kind or number, or no such loss.
@@ -97,7 +96,7 @@ def prune(model: Any, rows: Any, labels: Any = None, *, loss: float = 0.01) -> P
         accuracy = trial.measure(trial.margins_of(part)) if len(dropped) > 1 else trial.accuracy
         if trial.accuracy - accuracy <= loss or len(dropped) == 1:
             return Pruned(part, left, trial.accuracy - accuracy, accuracy)
-        dropped.pop()  # margins in float64 allowed a step that those of the model do not
+        dropped.pop()  # the step was allowed by float64 margins, but not by the model's
 
 
 def _keep(forest: Forest, trees: Array) -> Forest:
@@ -151,7 +150,7 @@ class _Trial:
         return 1 - error / spread if spread else 1.0 if error == 0 else -np.inf
 
     def _answer(self, margins: Array) -> Array:
-        """Return labels, classes or values."""
+        """Return the labels, classes or values that follow from margins."""
         forest = self.forest
         values = forest.values_of(margins.astype(forest.sum_dtype))
         if forest.class_rule == "none":
@@ -168,7 +167,7 @@ class _Trial:
 
     @cached_property
     def _moves(self) -> Array:
-        """Float64 (R, T, W), change of the margins without each tree; for averages, scaled."""
+        """Float64 (R, T, W), what each tree adds to margins; for averages, beyond the mean tree."""
         forest = self.forest
         leaves = np.concatenate([forest.predict_reference(x, "per_tree") for x in self._parts()])
         shape = len(leaves), forest.n_trees, forest.leaf_value.shape[1]
@@ -189,7 +188,7 @@ class _Trial:
         return np.maximum(self.forest.tree_class, 0)
 
     def drop_trees(self, loss: float) -> Iterator[Array]:
-        """Yield the trees that each step drops, as long as no more is lost."""
+        """Yield the trees that each step drops, until a step would lose too much."""
         forest, moves, place = self.forest, self._moves, self._class_of_tree
         cost, alone = np.zeros(forest.n_trees), np.einsum("rtw,rtw->t", moves, moves)
         gone = np.zeros((len(moves), forest.round_size, moves.shape[2]))
@@ -201,7 +200,7 @@ class _Trial:
             usable = np.flatnonzero(alive & (left[place] > 1))
             order = usable[np.argsort((cost + alone)[usable], kind="stable")]
             chosen = order[: max(1, int(alive.sum()) // STEPS)]
-            few = np.bincount(place[chosen], minlength=len(left)) >= left  # one is to be left
+            few = np.bincount(place[chosen], minlength=len(left)) >= left  # one tree must remain
             chosen = chosen[:1] if few.any() else chosen
             for tree in chosen:
                 gone[:, place[tree]] += moves[:, tree]

@@ -55,31 +55,32 @@ def tune(
 
     Args:
         model: see `load`.
-        target: see `build`. Times are the GPU's own, for rows in its memory; times of "simt" say
-            nothing about GPUs.
-        batch_size: rows of a call, or several such sizes; each gets a schedule.
+        target: see `build`. For a GPU, times are measured by the GPU, with rows in its memory;
+            times of "simt" mean nothing for GPUs.
+        batch_size: number of rows in a call, or several such numbers; each gets a schedule.
         rows: (R, F) rows like those that will be predicted, see `predict`; None for rows between
             the model's thresholds.
-        strategy: "heuristic", the default and what a cost model expects to be fastest, corrected
-            by the times so far, 2 to 18 schedules for each size, on a GPU Algorithm 1 of
-            SilvanForge; "exhaustive", all of a space of some hundreds, on a GPU thousands, in an
-            order drawn by the seed; "beam", one directive at a time, on CPUs only.
-        budget_s: seconds for all sizes together, from when the process is ready.
+        strategy: "heuristic": the default schedule, then 2 to 18 schedules for each size that a
+            cost model, corrected by the times so far, expects to be fastest; on a GPU, Algorithm 1
+            of SilvanForge. "exhaustive": all of some hundred schedules, on a GPU thousands, in an
+            order drawn by the seed. "beam": beam search that adds one directive at a time, on CPUs
+            only.
+        budget_s: seconds for all sizes together, counted from when the process is ready.
         trials: most schedules to measure for each size; None for any number.
-        seed: the same seed gives the same rows, and the same order where a strategy draws one.
-        records: file to which each result is appended; what it holds is not measured again.
-        n_jobs: threads of a call, see `build`.
-        limit_s: seconds to build and time one schedule; waits for cores that others have do not
-            count, as far as Linux tells.
-        limit_mb: megabytes that the process may hold while it does so, as far as Linux tells.
-        progress: show a bar; None for where a person would see it.
+        seed: the same seed gives the same rows, and the same order if a strategy draws one.
+        records: file to which each result is appended; results that it has are not measured again.
+        n_jobs: number of threads of a call, see `build`.
+        limit_s: seconds to build and time one schedule; on Linux, time spent waiting for a busy
+            core does not count.
+        limit_mb: megabytes of memory that the measuring process may use (Linux only).
+        progress: whether to show a progress bar; None shows it on a terminal.
         exact: on a GPU, leave out schedules that add leaves in another order than the model does;
             with False, `build` needs `exact=False` as well.
         remote: "host:port" of a machine that runs `tvm-forest rpc`, to measure there; the target
             is that machine's.
 
     Returns:
-        Tuned: give its `schedules` to `build(schedule=...)`, or the file to `build(records=...)`.
+        Tuned: pass its `schedules` to `build(schedule=...)`, or the file to `build(records=...)`.
 
     Raises:
         InputError: an argument of the wrong kind, or a file that holds something else.

@@ -1,10 +1,10 @@
-"""Shared code of the cluster engines: models that are sent to workers, and batches.
+"""Code that all cluster engines share: it sends models to workers, and predicts batches.
 
 takes: a model in any form, names of columns; gives: `Parcel`, which a worker loads once, `Scoring`,
 and `Score`, for engines that have no room of their own.
 
-The rules for columns are those of files of rows (`streams`): columns are taken by name in any
-order, nulls are missing values, texts and dictionaries are categories. No engine is imported.
+Columns follow the rules for files of rows (`streams`): they are found by name in any order, nulls
+are missing values, texts and dictionaries are categories. No engine is imported.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _loading = make_lock()
 
 @dataclass(frozen=True)
 class Parcel:
-    """A saved predictor in a form that is sent to workers.
+    """A saved predictor, to be sent to workers.
 
     Attributes:
-        name: of a file that holds it, another one for each content.
-        data: what `Predictor.save` writes.
+        name: name of a file for the data, which contains its digest.
+        data: the bytes that `Predictor.save` writes.
     """
 
     name: str
@@ -63,11 +63,11 @@ class Parcel:
 
 
 def load_once(name: str, find: Callable[[], Any]) -> Predictor:
-    """Return a saved predictor that this process loads on the first call for its name.
+    """Return a saved predictor, loading it only in the first call with this name.
 
     Args:
         name: see `Parcel`.
-        find: returns the bytes or the path of the file.
+        find: a function that returns the bytes or the path of the file.
     """
     with _loading:
         predictor = _loaded.pop(name, None)
@@ -116,9 +116,9 @@ class Scoring:
 
     Attributes:
         features: the columns of a batch that the model takes, in its order.
-        kind: the method of the Predictor.
-        output: what the columns of predictions are called, see `plan_scoring`.
-        where: begins messages.
+        kind: name of the Predictor's method.
+        output: name or prefix of the columns of predictions, see `plan_scoring`.
+        where: the beginning of error messages.
     """
 
     features: tuple[str, ...]
@@ -132,10 +132,10 @@ class Scoring:
         """Return the columns of predictions by name.
 
         Args:
-            predictor: the model.
+            predictor: the compiled model.
             batch: see `Score`.
-            n_jobs: threads.
-            first: rows that came before in this partition.
+            n_jobs: number of threads, see `Predictor.predict`.
+            first: number of rows before this batch in the partition, for messages.
 
         Raises:
             InputError: a column is missing, or values of the wrong kind.
@@ -166,17 +166,18 @@ def plan_scoring(
     """Check the settings before there is a batch, and return them.
 
     Args:
-        where: begins messages.
+        where: the beginning of error messages.
         forest: the model.
-        names: of the columns of all batches.
-        columns: those that the model takes, in its order; None for its own names, or for all
-            columns if it has none.
+        names: names of the columns of all batches.
+        columns: names of the columns that the model takes, in its order; None for its own names, or
+            for all columns if it has none.
         kind: see `streams.predict_file`.
-        output: the name of the column of predictions, or what the names of several begin with; None
-            for what `predict_file` calls them.
+        output: name of the column of predictions, or the prefix of several names; None for the
+            names that `predict_file` uses.
 
     Raises:
-        InputError: no such kind, a column is missing or occurs twice, or there are too many.
+        InputError: `kind` is unknown, a column is missing or occurs twice, or there are too many or
+            too few columns.
     """
     if kind not in KINDS:
         known = ", ".join(KINDS)
@@ -199,7 +200,7 @@ def names_of(batch: Any) -> list[str]:
     """Return the names of the columns of a batch.
 
     Raises:
-        InputError: it is nothing that `Score` takes.
+        InputError: the batch is of a type that `Score` does not take.
     """
     if isinstance(batch, dict):
         return list(batch)
@@ -257,14 +258,15 @@ class Score:
         """Load the model.
 
         Args:
-            model: what `ship` gives, a Predictor, the path of a saved one, or what `build` takes.
+            model: the result of `ship`, a Predictor, the path of a saved one, or any model that
+                `build` takes.
             columns: names of the columns that the model takes, in its order; None for its own
                 names, or for all columns if it has none.
             kind: "predict", "predict_proba", "predict_margin", "apply", "predict_per_tree",
                 "predict_contributions" or "reasons".
-            output: the name of the column of predictions, or what the names of several begin with;
-                None for what `predict_file` calls them.
-            n_jobs: threads, see `Predictor.predict`.
+            output: name of the column of predictions, or the prefix of several names; None for the
+                names that `predict_file` uses.
+            n_jobs: number of threads, see `Predictor.predict`.
 
         Raises:
             InputError: n_jobs is no number of threads.
@@ -283,7 +285,8 @@ class Score:
                 all batches have the same columns.
 
         Raises:
-            InputError: a column is missing, of the wrong type, or there already, or no such kind.
+            InputError: a column is missing or of the wrong type, a column of predictions exists
+                already, or `kind` is unknown.
         """
         if self._scoring is None:
             names, forest = names_of(batch), self._predictor.forest

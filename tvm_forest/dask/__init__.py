@@ -1,4 +1,4 @@
-"""Forests on Dask.
+"""Predicts rows of Dask DataFrames.
 
 takes: DataFrames of Dask, a model; gives: DataFrames with columns of predictions.
 """
@@ -23,11 +23,11 @@ def predict(
     *,
     n_jobs: int = 1,
 ) -> Any:
-    """Return a DataFrame of Dask with columns of predictions after its own.
+    """Return a Dask DataFrame with prediction columns appended.
 
-    Nothing runs before the result is asked for, but columns and their types are checked at once.
-    The model is compiled here. It is a task of its own, whose result each worker fetches and loads
-    once. The package has to be installed on the workers.
+    Columns and their types are checked at once, but predictions are lazy. The model is compiled
+    here. It is a task of its own, whose result each worker fetches and loads once. The package has
+    to be installed on the workers.
 
     Args:
         ddf: dask.dataframe.DataFrame; texts and columns of dtype category are categories.
@@ -36,16 +36,17 @@ def predict(
             or for all columns if it has none.
         kind: "predict", "predict_proba", "predict_margin", "apply", "predict_per_tree",
             "predict_contributions" or "reasons".
-        output: the name of the column of predictions, or what the names of several begin with; None
-            for what `predict_file` calls them.
-        n_jobs: threads of a task. A worker runs as many tasks at once as it has threads, so that 1
-            uses them all.
+        output: name of the column of predictions, or the prefix of several names; None for the
+            names that `predict_file` uses.
+        n_jobs: number of threads of a task. A worker runs as many tasks at once as it has threads,
+            so that 1 uses them all.
 
     Returns:
         dask.dataframe.DataFrame: lazy, with the same rows, index and divisions.
 
     Raises:
-        InputError: a column is missing, of the wrong type, or there already, or no such kind.
+        InputError: a column is missing or of the wrong type, a column of predictions exists
+            already, or `kind` is unknown.
         ModelFormatError, UnsupportedModel, BuildError: see `build` and `load_predictor`.
     """
     from dask import delayed

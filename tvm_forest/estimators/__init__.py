@@ -1,7 +1,7 @@
 """Compiled forests for scikit-learn 1.6 and newer.
 
 takes: a trained model in any form, a fitted estimator; gives: ForestClassifier, ForestRegressor,
-and copies of estimators in which these stand for the forests.
+and copies of estimators in which these replace the forests.
 
 scikit-learn is imported here and nowhere else, when one of these names is first used.
 """

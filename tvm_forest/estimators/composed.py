@@ -2,10 +2,10 @@
 
 takes: fitted estimator; gives: its copy.
 
-Nothing here knows the classes of scikit-learn: the walk goes through the attributes of whatever
-predicts or transforms, and through lists, tuples, dicts and arrays of objects, and replaces each
-fitted forest that `frontends` knows. All else is copied, so that training the one leaves the other
-as it is.
+The code names no class of scikit-learn: it traverses the attributes of every object that predicts
+or transforms, and the items of lists, tuples, dicts and arrays of objects, and replaces each fitted
+forest that `frontends` can load. Everything else is copied, so that training the original does not
+change the copy.
 """
 
 from __future__ import annotations
@@ -41,29 +41,28 @@ def accelerate(
 ) -> Any:
     """Return a copy of a fitted estimator in which every forest is a compiled one.
 
-    The copy has the interface of the original and predicts what it predicts. Forests are those of
-    scikit-learn and of the libraries that `load` reads, at any depth: in a `Pipeline`, a
+    The copy has the interface of the original, and the same predictions. Forests of scikit-learn
+    and of the libraries that `load` reads are found at any depth: in a `Pipeline`, a
     `CalibratedClassifierCV`, a `StackingClassifier`, a search, or as the estimator itself. They
-    become `ForestClassifier` and `ForestRegressor`. All else is copied: whatever happens to the
-    copy, the original stays as it is, and the other way round.
+    become `ForestClassifier` or `ForestRegressor`. Everything else is copied, so that a later
+    change of the original does not affect the copy, nor the other way round.
 
-    The copy predicts and refuses to be trained. `sklearn.base.clone` of it, as cross-validation
-    makes them, trains new forests where the original would clone untrained ones, as a
-    `VotingClassifier` does, and is refused when it is trained where a compiled forest is all it
-    has, as in a `Pipeline`.
+    The copy cannot be trained. Cross-validation trains clones of it (`sklearn.base.clone`). A clone
+    trains new forests if the estimator keeps untrained ones as parameters, as a `VotingClassifier`
+    does; if its parameter is the compiled forest itself, as in a `Pipeline`, training is refused.
 
     Args:
         estimator: fitted estimator with the interface of scikit-learn.
         target: see `build`.
-        schedule: see `build`; a function, such as a recipe, fits several forests: it is called with
-            `new_schedule` of each.
-        n_jobs: threads of a call, see `build`.
+        schedule: see `build`; for several forests pass a function, such as a recipe, which is
+            called with the `new_schedule` of each.
+        n_jobs: number of threads of a call, see `build`.
         strict: refuse an estimator with a forest that cannot be compiled. With False, such a
-            forest stays as it is, and one that is compiled is enough.
+            forest stays as it is, if at least one other is compiled.
 
     Raises:
-        InputError: no estimator, one that cannot be copied, or no fitted forest inside; the
-            message names what was met.
+        InputError: `estimator` is not an estimator, cannot be copied, or has no fitted forest
+            inside; the message names the forests that were found.
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `build`; the message
             begins with the place of the forest, such as `steps[1][1].estimators_[0]`.
 
@@ -105,10 +104,10 @@ class _Traversal:
     """A recursive traversal of an estimator.
 
     Attributes:
-        compile: makes an estimator of a forest.
+        compile: a function that compiles a forest and returns its new estimator.
         strict: see `accelerate`.
-        met: the forests that were left as they are, with their places and the reasons.
-        compiled: the forests that were compiled, or were so before.
+        met: for messages, the forests that were not compiled, with their places and the reasons.
+        compiled: the compiled forests, including those that were compiled before.
     """
 
     def __init__(self, compile: Callable[[Any], Any], strict: bool) -> None:
@@ -121,9 +120,9 @@ class _Traversal:
         """Return a value with its forests compiled; the value itself if it contains none.
 
         Args:
-            value: anything.
-            path: where it is, for messages.
-            anew: compile forests that are met for the first time.
+            value: any object.
+            path: the place of the object in the estimator, for messages.
+            anew: whether to compile forests that were not found before.
         """
         known = self._copies.get(id(value))
         if known is not None:
@@ -131,7 +130,7 @@ class _Traversal:
         if not isinstance(value, _SEVERAL) and not _is_part(value):
             return value
         if anew:
-            self._copies[id(value)] = (value, value)  # for parts that lead back to the whole
+            self._copies[id(value)] = (value, value)  # ends cycles of references
         found = self._replace(value, path, anew)
         if anew or found is not value:
             self._copies[id(value)] = (value, found)
@@ -171,7 +170,7 @@ class _Traversal:
         """Return a container of the same kind whose items are replaced."""
         keys, values = _list_items(items)
         if not any(isinstance(value, _SEVERAL) or _is_part(value) for value in values):
-            return items  # perhaps the millions of words of a vocabulary
+            return items  # it may have millions of items, such as a vocabulary
         found = [
             self.visit(value, f"{path}[{key!r}]", anew)
             for key, value in zip(keys, values, strict=True)
@@ -182,9 +181,10 @@ class _Traversal:
     def _replace_attributes(self, part: Any, path: str, anew: bool) -> Any:
         """Return a copy of an estimator, or of a part of one, whose attributes are replaced.
 
-        Parameters come last. They hold what is trained only where `fit` keeps nothing else of it,
-        as the steps of a pipeline; elsewhere they are models that `fit` has copied before it
-        trained them. These stay, unless they are the very objects that were replaced.
+        Parameters are visited last. Usually `fit` trains copies of them, and they stay untrained,
+        as in stacking. Then they are kept, unless they are the very objects that were replaced
+        elsewhere. Only if `fit` stored nothing else, as in a pipeline, do parameters hold trained
+        models, and are replaced.
         """
         parameters = part.get_params(deep=False) if hasattr(part, "get_params") else {}
         attributes = dict(getattr(part, "__dict__", {}))
@@ -216,17 +216,17 @@ def _list_items(items: Any) -> tuple[Iterable[Any], list[Any]]:
 
 
 def _refill(items: Any, values: list[Any]) -> Any:
-    """Return a container of the same kind with other values in the same places."""
+    """Return a container of the same type and keys with other values."""
     if isinstance(items, dict):
         found = copy.copy(items)
         found.update(zip(items, values, strict=True))
         return found
     if isinstance(items, np.ndarray):
         array = np.empty(items.size, object)
-        for place, value in enumerate(values):  # numpy would look into values that have a length
+        for place, value in enumerate(values):  # numpy would unpack values that have a length
             array[place] = value
         return array.reshape(items.shape)
-    make = getattr(items, "_make", type(items))  # of a tuple with names
+    make = getattr(items, "_make", type(items))  # `_make` is that of named tuples
     return make(values)
 
 
@@ -259,7 +259,7 @@ def _compile_estimator(
     made = None if schedule is None else building.edit_schedule(schedule, forest)
     found = kind(model, made, target, n_jobs)
     found._keep(forest)
-    found._loaded = found._load_alone()  # the model itself may be trained on
+    found._loaded = found._load_alone()  # the original may be trained further
     found.model = found._loaded.model
     _ = found.predictor_
     return found

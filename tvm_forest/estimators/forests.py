@@ -2,7 +2,7 @@
 
 takes: a trained model in any form, Schedule; gives: ForestClassifier, ForestRegressor.
 
-They predict and do not train: `fit` compiles the model that they were given, and refuses rows.
+These estimators do not train: `fit` compiles the model that is their parameter, and refuses rows.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from ..schedule_prims.batches import Edited
 from .untrainable import Untrainable
 
 METHODS = ("predict_proba", "predict_log_proba", "decision_function", "score_samples")
-"""Methods that a classifier has if the estimator that it was compiled from has them: a calibration
-and others that wrap a classifier ask which of them are there."""
+"""Methods that a compiled classifier has only if its source estimator has them.
+
+Estimators that wrap a classifier, such as calibration, test which of them exist.
+"""
 
 
 def _split_in_two(margins: Array, scale: float) -> Array:
@@ -44,11 +46,14 @@ _OWN_LINKS: dict[str, Callable[[Array, float], Array]] = {
     "sigmoid": _split_in_two,
     "softmax": lambda margins, scale: softmax(margins),
 }
-"""Links (R, C) with the bits of scikit-learn, whose `exp` is not LLVM's."""
+"""Links that scikit-learn computes, for its own models: its `exp` differs from LLVM's in bits.
+
+They take margins (R, C) and a scale, and return probabilities.
+"""
 
 
 def _methods_of_source(model: Any, forest: Forest) -> frozenset[str]:
-    """Return which of METHODS the source estimator has; a file or a booster has probabilities."""
+    """Return the METHODS of the source estimator; for a file or booster, those that apply to it."""
     if hasattr(model, "get_params"):
         return frozenset(name for name in METHODS if hasattr(model, name))
     if forest.link == "isolation":
@@ -58,7 +63,7 @@ def _methods_of_source(model: Any, forest: Forest) -> frozenset[str]:
 
 
 def _if_in_source(method: Callable[..., Any]) -> Any:
-    """Hide a method of METHODS from a compiled classifier whose source does not have it."""
+    """Decorate a method of METHODS: it does not exist if the source estimator does not have it."""
 
     def is_in_source(estimator: _ForestEstimator) -> bool:
         if estimator.model is None:
@@ -69,7 +74,7 @@ def _if_in_source(method: Callable[..., Any]) -> Any:
 
 
 class _Loaded(NamedTuple):
-    """The loaded model: its Forest, its METHODS, and its importances once pickled."""
+    """The loaded model: its Forest, its METHODS, and, after pickling, its feature importances."""
 
     model: Any
     forest: Forest
@@ -80,8 +85,8 @@ class _Loaded(NamedTuple):
 class _ForestEstimator(BaseEstimator):
     """Base class of both estimators.
 
-    `_loaded` keeps what was read of the model, and `_built` the parameters and the predictor that
-    was compiled of them, until they change.
+    `_loaded` caches the loaded model, and `_built` the compiled predictor with the parameters from
+    which it was compiled, until these change.
     """
 
     def __init__(
@@ -99,10 +104,11 @@ class _ForestEstimator(BaseEstimator):
     # -- the model --------------------------------------------------------------------------------
 
     def fit(self, X: Any = None, y: Any = None, **options: Any) -> Any:
-        """Compile the model again, which may have been trained further; nothing is trained here.
+        """Compile the model again, in case it was trained further; nothing is trained here.
 
         Args:
-            X, y, options: refused, for scores would be those of rows that the model knows.
+            X, y, options: refused, because cross-validation would score the model on rows that it
+                was trained on.
 
         Returns:
             the estimator itself.
@@ -140,7 +146,7 @@ class _ForestEstimator(BaseEstimator):
         return loaded
 
     def _keep(self, forest: Forest) -> _Loaded:
-        """Store the Forest of the model."""
+        """Store the Forest of the model, in the form for this kind of estimator."""
         forest = self._to_task(forest)
         self._loaded = _Loaded(self.model, forest, _methods_of_source(self.model, forest))
         return self._loaded
@@ -150,7 +156,7 @@ class _ForestEstimator(BaseEstimator):
         forest = self.forest_
         try:
             importances = getattr(self, "feature_importances_", None)
-        except Exception:  # of a library, about an attribute that may never be asked for
+        except Exception:  # any error of a library, for an attribute that may never be used
             importances = None
         return _Loaded(forest, forest, self._load().methods, importances)
 
@@ -197,7 +203,7 @@ class _ForestEstimator(BaseEstimator):
     # -- predictions ------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> Array:
-        """Predict what the model's `predict` returns; labels, for a classifier.
+        """Return what the source model's `predict` returns: labels, for a classifier.
 
         Args:
             X: (R, F) array, list, frame or sparse matrix.
@@ -213,27 +219,28 @@ class _ForestEstimator(BaseEstimator):
         return self.predictor_.apply(self._validate(X), self.n_jobs)
 
     def _validate(self, rows: Any) -> Any:
-        """Validate rows by scikit-learn; frames keep their categories.
+        """Let scikit-learn validate rows; frames keep their categories.
 
-        Names that the model's library takes are fit, whatever scikit-learn thinks of them.
+        Frames with the model's columns are not validated, since scikit-learn might refuse names
+        that the model's library accepts.
         """
         frame = hasattr(rows, "columns") or hasattr(rows, "column_names")
         kind = kind_of(rows) if frame else None
         if kind is not None and fits(rows, kind, self.forest_):
             return rows
-        frame = frame or self.forest_.encoder is not None  # rows hold texts
+        frame = frame or self.forest_.encoder is not None  # rows may hold texts
         options = {"dtype": "numeric", "accept_sparse": True, "ensure_all_finite": False}
         return validate_data(self, rows, reset=False, skip_check_array=frame, **options)
 
     # -- protocols of scikit-learn ----------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; those of the trained model are not included."""
+        """Return the parameters by name, without the parameters of the trained model."""
         params: dict[str, Any] = super().get_params(deep=False)
         return params
 
     def __sklearn_clone__(self) -> Any:
-        """Return a clone with the same model: cloning that would lose its training."""
+        """Return a clone that shares the model, since a clone of the model would be untrained."""
         copied = type(self)(**self.get_params())
         if "_loaded" in self.__dict__:
             copied._loaded = self._loaded
@@ -251,7 +258,7 @@ class _ForestEstimator(BaseEstimator):
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = self.model is None or "nan" not in self.forest_.refuses
         for kind in filter(None, (tags.classifier_tags, tags.regressor_tags)):
-            kind.poor_score = True  # on targets that the model has never seen
+            kind.poor_score = True  # scikit-learn's checks use data unknown to the model
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
@@ -290,7 +297,7 @@ class ForestRegressor(RegressorMixin, _ForestEstimator):
 class ForestClassifier(ClassifierMixin, _ForestEstimator):
     """A compiled classification forest as an estimator of scikit-learn.
 
-    A model that gives probabilities without labels, such as a file, has the classes 0, 1, 2, ...
+    If the model returns probabilities but has no labels, as a file, the classes are 0, 1, 2, ...
 
     Attributes:
         model: see `tvm_forest.load`.
@@ -300,7 +307,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
 
     @property
     def classes_(self) -> Array | list[Array]:
-        """(C,) labels, as the columns of `predict_proba` stand; a list for several targets."""
+        """Labels (C,) in the order of `predict_proba`'s columns; a list for several targets."""
         forest = self._of_model("classes_")
         labels = forest.labels
         assert labels is not None, "checked when the model was read"
@@ -320,14 +327,14 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         if forest.link not in _OWN_LINKS or not forest.source.startswith("scikit-learn"):
             return self.predictor_.predict_proba(rows, self.n_jobs)
         margins = self.predictor_.predict_margin(rows, self.n_jobs)
-        by_columns = forest.source.startswith("scikit-learn Hist")  # the order in which it adds
+        by_columns = forest.source.startswith("scikit-learn Hist")  # decides the order of additions
         margins = np.asarray(margins, order="F" if by_columns else "C")
         return _OWN_LINKS[forest.link](margins, forest.link_scale)
 
     @_if_in_source
     def predict_log_proba(self, X: Any) -> Array | list[Array]:
         """Predict the logarithm of the probability of every class, as `predict_proba` does."""
-        if self.forest_.source.startswith("catboost"):  # which makes it of margins
+        if self.forest_.source.startswith("catboost"):  # CatBoost computes it from margins
             rows, kind = self._validate(X), "LogProbability"
             return self.predictor_.predict(rows, self.n_jobs, prediction_type=kind)
         chances = self.predict_proba(X)
@@ -343,7 +350,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         """
         if self.forest_.score_offset is not None:
             return self.score_samples(X) - self.forest_.score_offset
-        averages = self.forest_.aggregate == "average"  # of which LightGBM returns the sums
+        averages = self.forest_.aggregate == "average"  # LightGBM returns the sums
         predictor = self._adding_predictor() if averages else self.predictor_
         return predictor.predict_margin(self._validate(X), self.n_jobs)
 

@@ -1,6 +1,6 @@
 """Refuses to train compiled estimators.
 
-takes: the name of a method; gives: what refuses to be called.
+takes: the name of a training method; gives: a callable that always raises an error.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from ..errors import InputError
 
 
 class Untrainable:
-    """A descriptor that replaces a training method of a compiled estimator.
+    """A callable that replaces a training method of a compiled estimator, and refuses every call.
 
     Attributes:
-        method: its name.
-        kind: the class of the estimator.
+        method: name of the method.
+        kind: name of the estimator's class.
     """
 
     def __init__(self, method: str, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""The model: all data that decide the bits of a prediction, and the reference walk.
+"""The model: everything that decides the bits of a prediction, and the reference walk.
 
 takes: arrays; gives: Forest, the high-level IR of the compiler and the oracle of its tests.
 """

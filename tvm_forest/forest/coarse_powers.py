@@ -22,16 +22,16 @@ import numpy as np
 from .rules import Array, Link
 
 LEAST_POWER = -708.39641853226408
-"""Least exponent: e^x for smaller x is e^LEAST_POWER, or 0."""
+"""Least exponent; for smaller x, e^x is e^LEAST_POWER, or 0 if computed alone."""
 GREATEST_POWER = 709.78272569338397
-"""Greatest exponent: e^x for larger x, and for this one, is infinity."""
+"""Greatest exponent; for this and larger x, e^x is infinity."""
 
 LANES = 4
 """Number of exponentials that CatBoost computes at once."""
 
 TABLE_BITS = 11
 STEPS_IN_ONE = (1 << TABLE_BITS) / math.log(2.0)
-"""Table steps, of a factor 2^(1/2048) each, in e."""
+"""Number of table steps in a factor of e; one step is a factor of 2^(1/2048)."""
 ONE_STEP = 1 / STEPS_IN_ONE
 ROUNDING = 1.5 * 2.0**52
 """Constant that is added to a small number, so that its low bits hold the nearest integer."""
@@ -42,15 +42,17 @@ COARSE_LINKS: tuple[Link, ...] = ("coarse_exp", "coarse_softmax", "variance")
 """Links that use this exponential."""
 
 ULPS_ELSEWHERE = 1024
-"""How far values may be from CatBoost's on other processors than x86, where it has another
-function. The error of both grows with the power."""
+"""Largest allowed difference from CatBoost's values on other processors than x86, in ulp.
+
+CatBoost uses another function there. The errors of both functions grow with the exponent.
+"""
 
 
 @cache
 def power_table() -> Array:
-    """Return the fractions of 2^(i / 2048) as they stand in a float64, int64 (2048,).
+    """Return the 52 mantissa bits of 2^(i / 2048) as a float64, for all i, int64 (2048,).
 
-    They come from the C library of the machine, where CatBoost has them from.
+    As in CatBoost, the powers are those of the machine's C library.
     """
     steps = 1 << TABLE_BITS
     powers = np.array([math.pow(2.0, i / steps) for i in range(steps)])
@@ -77,12 +79,12 @@ def take_powers(x: Array, alone: Array) -> Array:
 
 
 def are_alone(count: int) -> Array:
-    """Return which elements of an array are computed one by one, bool (count,)."""
+    """Return bool (count,), true for the last one to three elements, computed one by one."""
     return np.arange(count) >= count // LANES * LANES
 
 
 def sum_powers(margin: Array) -> tuple[Array, Array, Array]:
-    """Return the parts of a softmax.
+    """Return the maximum, the denominator and the numerators of a softmax.
 
     Args:
         margin: float64 (R, C).

@@ -39,20 +39,21 @@ class Encoder:
 
     Attributes:
         width: columns of the rows that users pass.
-        names: of these columns, or None.
+        names: names of these columns, or None.
         numbers: int64 (N,), the users' columns that hold numbers.
         categories: int64 (K,), the users' columns that hold categories.
-        single: int64 (H, 2), place in `categories` and hash of each category with a column.
+        single: int64 (H, 2), for each one-hot column, its place in `categories` and the hash.
         part_begin: int64 (P + 1,), where the parts of each kind of key begin.
         part_kind: int64, one of the kinds above.
         part_place: int64, place in `numbers` or `categories`.
-        part_value: float64, the border of a test, or the hash that it asks for.
+        part_value: float64, the border or the hash with which a test compares.
         table_parts: int64 (T,), the kind of key that each table uses.
         table_begin: int64 (T + 1,), where the keys of each table begin.
         keys: uint64, sorted in each table.
         table: int64 (S,), the table of each statistic.
-        known: float32, the statistics of the keys of its table, one statistic after the other.
-        unknown: float32 (S,), the statistics of all other keys.
+        known: float32, for each statistic its values for the keys of its table, one statistic after
+            the other.
+        unknown: float32 (S,), the value of each statistic for all other keys.
     """
 
     width: int
@@ -77,7 +78,7 @@ class Encoder:
                 value.flags.writeable = False
 
     def find_problem(self) -> str | None:
-        """Return the first array that contradicts the others as a sentence, or None."""
+        """Return a sentence about the first array that contradicts the others, or None."""
         n, k, t = len(self.numbers), len(self.categories), len(self.table_parts)
         keys, parts = len(self.keys), len(self.part_kind)
         sizes = np.diff(self.table_begin)
@@ -129,7 +130,7 @@ class Encoder:
 
     @property
     def tests(self) -> Array:
-        """(P, 2) float64, column of the matrix and border of each test in the keys."""
+        """Float64 (tests, 2), column of the matrix and border of each numeric test in keys."""
         tests = np.isin(self.part_kind, (ABOVE, ABOVE_OR_MISSING))
         return np.stack([self.part_place[tests], self.part_value[tests]], axis=1, dtype=np.float64)
 
@@ -167,7 +168,7 @@ class Encoder:
         return np.cumsum(sizes) - sizes
 
     def _look_up(self, table: int, numbers: Array, hashes: Array) -> tuple[Array, Array]:
-        """Return the places (R,) of keys in a table, and whether the table has them."""
+        """Return the index (R,) of each row's key in a table, and whether the table has it."""
         keys = self.keys[self.table_begin[table] : self.table_begin[table + 1]]
         wanted = self._make_keys(int(self.table_parts[table]), numbers, hashes)
         if not len(keys):
@@ -200,10 +201,10 @@ class Encoder:
         return np.isin(np.arange(len(self.categories)), [*asked, *self.single[:, 0]])
 
     def list_read(self, tested: frozenset[int]) -> list[int]:
-        """Return the columns of users' rows that are encoded or tested.
+        """Return the columns of users' rows that affect predictions.
 
         Args:
-            tested: columns of the matrix.
+            tested: the columns of the matrix that the model tests.
         """
         within = self.part_place[np.isin(self.part_kind, (ABOVE, ABOVE_OR_MISSING))]
         places = sorted({*within.tolist(), *(x for x in tested if x < len(self.numbers))})
@@ -221,9 +222,9 @@ class Encoder:
         return np.isin(np.arange(len(self.categories)), listed)
 
     def list_known(self) -> list[Array]:
-        """Return the hashes, uint32, of the known categories of each column.
+        """Return, for each column of categories, the hashes of its known categories, uint32.
 
-        These have a one-hot column, or a key made of nothing else.
+        Known are those with a one-hot column, and those that are a key by themselves.
         """
         places = range(len(self.categories))
         found = [self.single[self.single[:, 0] == place, 1].tolist() for place in places]

@@ -38,7 +38,7 @@ def count_node_hits(forest: Forest, where: str = "node_hits: argument 'forest'")
 
 
 def find_skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -> Array:
-    """Return bool (T,), trees in which the likeliest leaves get more than a share of the rows.
+    """Return bool (T,), true for trees whose few likeliest leaves get most of the rows.
 
     Args:
         leaves: share of a tree's leaves, rounded down to a number of leaves, which may be 0.
@@ -54,7 +54,7 @@ def find_skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -
 
 
 def are_skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0.9) -> Array:
-    """Do what `find_skewed_trees` does for the leaves of all trees in one list.
+    """Return what `find_skewed_trees` does, from the hits of all leaves in one list.
 
     Args:
         hits: int64 (L,), rows of each leaf, tree by tree.

@@ -33,10 +33,10 @@ def read_linear_fields(forest: Forest) -> tuple[Array, ...]:
 
 
 def evaluate_leaves(forest: Forest, rows: Array, ends: Array) -> Array:
-    """Return the values that linear leaves give rows.
+    """Evaluate the linear leaves that rows reached.
 
     Args:
-        forest: one with linear leaves.
+        forest: a forest with linear leaves.
         rows: (R, F) as `Forest.prepare_rows` returns them.
         ends: int64 (R, T), the leaf of each row in each tree.
 

@@ -32,8 +32,8 @@ class MembershipTable(NamedTuple):
     """The membership columns of one feature.
 
     Attributes:
-        feature: column of the categories.
-        columns: slice of the columns that are made of it.
+        feature: the column that holds the categories.
+        columns: slice of the membership columns made from it.
         known: int64 (K,), the categories in the sets, ascending.
         goes_right: (K + 1, J) in the dtype of rows; row k is for category known[k], the last one
             for values that are no category, or one that is in no set.
@@ -55,11 +55,11 @@ class SetCounts(NamedTuple):
     """Counts of the sets of categories that a feature is tested for.
 
     Attributes:
-        feature: column of the categories.
-        sets: how many sets.
-        categories: distinct ones in all sets.
-        named: least number of categories that must be listed to tell all sets, each by its members
-            or by all others, of which "no category" and "missing" are two.
+        feature: the column that holds the categories.
+        sets: number of sets.
+        categories: number of distinct categories in all sets together.
+        named: number of categories to list if each set is given by its members or by all others,
+            whichever are fewer; "no category" and "missing" count among the others.
     """
 
     feature: int
@@ -116,7 +116,7 @@ def mark_missing(
     Args:
         meaning: defines which values are missing.
         rows: (R, row_width); left as they are.
-        known_categories: by feature, the categories beside which all values are missing.
+        known_categories: by feature, the categories that count; all other values are missing.
 
     Returns:
         (R, row_width), the same array if there is nothing to do.

@@ -31,13 +31,13 @@ from .structure.trees import Trees
 class Forest(Trees, InputMeaning, OutputMeaning):
     """A decision forest with everything that decides the bits of its predictions.
 
-    Its fields are those of three parts, each described in its own class: `Trees`, what the tests,
-    links and leaves are; `InputMeaning`, what the numbers in a row mean before the first test;
+    Its fields are those of three base classes, which describe them: `Trees`, the nodes with their
+    tests, links and leaves; `InputMeaning`, what the numbers in a row mean before the first test;
     `OutputMeaning`, how leaf values become margins, values and labels. All fields are attributes of
     the forest, and keywords of its constructor.
 
     Attributes:
-        source: library and objective, for people, e.g. "xgboost binary:logistic".
+        source: library and objective, for messages, e.g. "xgboost binary:logistic".
 
     Raises:
         ModelFormatError: the fields contradict each other; the message names the first that does.
@@ -77,7 +77,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
         return hashlib.sha256(f"{self.signature} {others}".encode()).hexdigest()
 
     def digest(self, names: Iterable[str]) -> str:
-        """Return the hex digest of some fields."""
+        """Return the hex digest of the fields with these names."""
         digest = hashlib.sha256()
         for name in names:
             value = getattr(self, name)
@@ -85,7 +85,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
                 continue
             digest.update(name.encode())
             if isinstance(value, np.ndarray) and value.dtype.hasobject:
-                value = value.tolist()  # labels, of which the bytes are pointers
+                value = value.tolist()  # labels: the bytes of the array are mere pointers
             if isinstance(value, Forest):
                 value = value.identity
             if isinstance(value, np.ndarray):
@@ -99,9 +99,9 @@ class Forest(Trees, InputMeaning, OutputMeaning):
 
     @property
     def library(self) -> str:
-        """Name of the library that trained the model, or the list of models.
+        """Name of the library that trained the model; rows are read by its rules.
 
-        Rows follow its rules.
+        For several models that were joined (`rewrites.stacking`), their common library.
         """
         return self.source.rpartition(" models of ")[2].partition(" ")[0]
 
@@ -125,7 +125,7 @@ class Forest(Trees, InputMeaning, OutputMeaning):
 
     @cached_property
     def searches(self) -> int:
-        """How many binary searches code a row.
+        """Number of binary searches that turn a row into ranks.
 
         One for each feature and default side that is compared with thresholds, and one for each
         feature of which membership columns are made.
@@ -136,15 +136,15 @@ class Forest(Trees, InputMeaning, OutputMeaning):
     # -- rows -------------------------------------------------------------------------------------
 
     def refuse_unseen(self, columns: bool | Sequence[str | int] = True) -> Forest:
-        """Return the model with rows refused that have categories unknown to it.
+        """Return a copy of the model that refuses rows with categories that it does not know.
 
-        Otherwise they are treated as in the source library. A model knows the categories that it
-        lists as those of its training rows: all of XGBoost's with names and of scikit-learn's, of
-        YDF's without the rare ones that it has joined, of LightGBM's those of three rows or more. A
+        By default such categories are treated as in the source library. A model knows the
+        categories that it lists from training: XGBoost with names and scikit-learn list all; YDF
+        leaves out rare ones, which it merges; LightGBM lists those of at least three rows. A
         missing value is never refused.
 
         Args:
-            columns: names or numbers of the columns to look at; True for all that are tested for
+            columns: names or numbers of the columns to check; True for all that are tested for
                 categories, False for none.
 
         Raises:
@@ -168,13 +168,17 @@ class Forest(Trees, InputMeaning, OutputMeaning):
 
     @cached_property
     def compared_categories(self) -> dict[int, tuple[int, ...]]:
-        """Known categories of features that are also compared or added up as numbers."""
+        """Known categories of features that nodes or linear leaves also use as numbers."""
         numbers = [x for x in (self.feature, self.term_feature) if x is not None]
         return {k: x for k, x in self.known_categories.items() if any(k in n for n in numbers)}
 
     @cached_property
     def for_copied_rows(self) -> Forest:
-        """The variant of this forest for rows that XGBoost's estimator copies first."""
+        """The variant of this forest for rows that XGBoost's estimator copies into a DMatrix.
+
+        The estimator rounds leaf values differently then. Most forests have no such variant, and
+        return themselves.
+        """
         if self.copied_value is None:
             return self
         return replace(self, leaf_value=self.copied_value, copied_value=None, in_place=False)

@@ -1,4 +1,4 @@
-"""Generates rows from a model's thresholds, on which wrong code shows.
+"""Generates rows from a model's thresholds, so that wrong code gives wrong predictions for them.
 
 takes: Forest; gives: rows (R, F) in the forest's row dtype, and rows of objects with categories.
 
@@ -28,8 +28,8 @@ def hard_rows(forest: Forest, n: int, seed: int = 0) -> Array:
 
     One value in four is special: NaN, infinities, signed zeros, denormals, the largest floats, the
     bound below which LightGBM reads a number as zero, the model's own number for a missing value.
-    Features of categories get categories of the model's sets, other categories, and numbers that
-    are none.
+    Categorical features get categories of the model's sets, other categories, and numbers that are
+    no category.
 
     Args:
         forest: model whose thresholds are used.
@@ -56,12 +56,12 @@ def hard_rows(forest: Forest, n: int, seed: int = 0) -> Array:
 def given_rows(forest: Forest, rows: Array, seed: int = 0) -> Array:
     """Return rows as users pass them to a forest with an encoder.
 
-    A category in eight is one that the model cannot know: an integer, a text or bytes. The others
-    are of the model: since it knows only their hashes, they are made up to have these.
+    About one category in eight is unknown to the model: an integer, a text or bytes. The others are
+    texts made up to have the hashes that the model knows, since it does not store the texts.
 
     Args:
-        forest: one with an encoder.
-        rows: (R, row_width), whose columns of numbers are taken.
+        forest: a forest with an encoder.
+        rows: (R, row_width), the numbers; their other columns are ignored.
         seed: the same seed gives the same categories.
 
     Returns:
@@ -87,8 +87,8 @@ def given_rows(forest: Forest, rows: Array, seed: int = 0) -> Array:
 def make_text(code: int) -> bytes:
     """Return 16 bytes whose CityHash64 has the given low 32 bits.
 
-    The hash of so many bytes is two rounds of multiplication and shifts, each of which can be taken
-    back: the last 8 bytes are chosen, and the first 8 follow.
+    The hash of 16 bytes is two rounds of multiplications and shifts, which can be inverted: the
+    last 8 bytes are fixed, and the first 8 are computed.
     """
     last = int.from_bytes(b"category", "little")
     turned = (last + 16) & _WORD
@@ -103,8 +103,8 @@ def make_text(code: int) -> bytes:
 def typical_rows(forest: Forest, n: int, seed: int = 0, missing: float = 0.0) -> Array:
     """Return rows spread over the range in which the thresholds of each feature lie.
 
-    Values are drawn between two neighbouring thresholds of the feature, all gaps being equally
-    likely, so that every branch is taken by some rows.
+    A value is drawn between two neighbouring thresholds of the feature. All gaps are equally
+    likely, so that some rows take every branch. Categorical features get categories.
 
     Args:
         forest: model whose thresholds are used.
@@ -141,9 +141,9 @@ def _thresholds(forest: Forest) -> list[Array]:
 
 
 def _categories(forest: Forest) -> dict[int, Array]:
-    """Return category numbers to try for each categorical feature: known, unknown and others.
+    """Return numbers to try for each categorical feature: known, unknown and no categories.
 
-    Features of categories are those that a node tests for a set, or with known categories.
+    A feature is categorical if a node tests it for a set, or if it has known categories.
     """
     tested = [(int(forest.feature[node]), codes) for node, codes in forest.categories.items()]
     pools: dict[int, set[float]] = {}

@@ -25,11 +25,11 @@ __all__ = ["UNKNOWN", "Profile"]
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Rows that ended at each leaf, for T trees with L leaves together.
+    """The number of rows that ended at each leaf, for T trees with L leaves together.
 
     Attributes:
         hits: int64 (L,), tree by tree in the order of the source model.
-        depths: int32 (L,), nodes on the way to each leaf; UNKNOWN for some leaves without hits.
+        depths: int32 (L,), hops to each leaf; may be UNKNOWN for leaves without hits.
         leaf_offset: int64 (T + 1,), where the leaves of each tree begin.
         rows: number of rows; every tree's hits add up to it.
         signature: `Forest.signature` of the model, or None.
@@ -95,10 +95,10 @@ class Profile:
         return cls(hits, forest.node_depth[leaf], offset, len(ids), forest.signature)
 
     def __add__(self, other: Profile) -> Profile:
-        """Return the profile of the rows of both.
+        """Return the profile of the rows of both profiles together.
 
         Raises:
-            InputError: the two are of different models.
+            InputError: the profiles are of different models.
         """
         if not isinstance(other, Profile):
             return NotImplemented
@@ -151,9 +151,9 @@ class Profile:
         return replace(forest, hits=hits)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, as CSV if its name ends in .csv and as JSON otherwise.
+        """Write the profile to a file: CSV if its name ends in .csv, JSON otherwise.
 
-        The file appears under its name once it is complete. The CSV does not name the model.
+        The file appears under its name once it is complete. The CSV leaves out the signature.
         """
         hits, depths = (
             [part.tolist() for part in np.split(leaves, self.leaf_offset[1:-1])]
@@ -165,7 +165,7 @@ class Profile:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
-        """Read a file that `save` wrote, or a CSV of Treebeard's.
+        """Read a profile from a file that `save` wrote, or from one of Treebeard's CSV files.
 
         Raises:
             ModelFormatError: the file is missing or damaged; the message names the line.
@@ -186,10 +186,10 @@ class Profile:
 
 
 def with_hits(forest: Forest, profile: Profile | None) -> Forest:
-    """Return a forest with the hits of a profile if there is one.
+    """Return a forest with the hits of a profile, or the forest itself if `profile` is None.
 
     Raises:
-        InputError: it is none, or one of another model.
+        InputError: `profile` is not a Profile, or is of another model.
     """
     if profile is None:
         return forest

@@ -1,4 +1,4 @@
-"""Leaf profiles as text: the CSV that Treebeard's authors publish, and JSON.
+"""Formats and parses leaf profiles: the CSV that Treebeard's authors publish, and JSON.
 
 takes: hits and depths of the leaves of each tree; gives: the text of a file, and back.
 
@@ -6,7 +6,7 @@ takes: hits and depths of the leaves of each tree; gives: the text of a file, an
     hits, depth, hits, depth, ...     {"hits": [90, 77, ...], "depths": [4, 4, ...]},
     ...one line a tree                ...one line a tree]}
 
-The CSV does not name the model. In both, the tree numbered t from 0 stands in line t + 2.
+The CSV has no signature. In both, tree t, counted from 0, is on line t + 2.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import numpy as np
 from ..errors import ModelFormatError
 
 UNKNOWN = -1
-"""Depth of a leaf that no row came to, in the CSV."""
+"""Depth of some leaves that no row came to, in the CSV."""
 
 _NUMBERS = re.compile(r"\s*-?\d{1,18}\s*(,\s*-?\d{1,18}\s*)*", re.ASCII)
 
 
 class ProfileText(NamedTuple):
-    """The contents of a file.
+    """The contents of a profile file.
 
     Attributes:
         rows: number of rows of the profile.
-        signature: of the model, or None.
-        trees: the hits of each tree's leaves, and their depths.
+        signature: `Forest.signature` of the model, or None.
+        trees: for each tree, the hits of its leaves and their depths.
     """
 
     rows: int
@@ -42,11 +42,11 @@ class ProfileText(NamedTuple):
 
 
 class _DamagedLineError(Exception):
-    """Number of a line, and what is wrong with it."""
+    """A damaged line; the arguments are its number and a text about the damage."""
 
 
 def format_profile(profile: ProfileText, path: Path) -> str:
-    """Return the text of a file, CSV if its name ends in .csv and JSON otherwise."""
+    """Return a profile as the text of a file: CSV if its name ends in .csv, JSON otherwise."""
     if _is_csv(path):
         pairs = ([str(x) for pair in zip(*t, strict=True) for x in pair] for t in profile.trees)
         lines = [f"{len(profile.trees)}, {profile.rows}", *map(", ".join, pairs), ""]
@@ -58,7 +58,7 @@ def format_profile(profile: ProfileText, path: Path) -> str:
 
 
 def parse_profile(text: str, path: Path) -> ProfileText:
-    """Return the profile that the text of a file holds.
+    """Read a profile from the text of a file.
 
     Raises:
         ModelFormatError: the text is damaged; the message names the line.

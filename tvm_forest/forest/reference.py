@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from .model import Forest
 
 WALKS = 1 << 16
-"""Rows times trees that are walked together, so that numpy's arrays stay in the caches."""
+"""Rows times trees to walk at once; with more, numpy's arrays would not fit in the caches."""
 
 LARGEST_POWER = {"float32": 88.7, "float64": np.inf}
-"""Bound by which XGBoost keeps `exp` in a sigmoid finite in float32."""
+"""By dtype, the largest argument of `exp` in a sigmoid.
+
+XGBoost has this bound, so that `exp` stays finite in float32.
+"""
 
 
 def predict(forest: Forest, rows: Array, output: Output) -> Array:
@@ -40,7 +43,7 @@ def predict(forest: Forest, rows: Array, output: Output) -> Array:
 
 
 def cast_rows(forest: Forest, rows: Array) -> Array:
-    """Convert rows (R, row_width) of any dtype as `Forest.prepare_rows` does."""
+    """Cast rows (R, row_width) of any dtype to the row dtype, and prepare them for walks (R, F)."""
     with np.errstate(over="ignore"):
         return forest.prepare_rows(np.asarray(rows).astype(forest.row_dtype))
 
@@ -66,7 +69,13 @@ def _walk(forest: Forest, rows: Array) -> Array:
 
 
 def goes_left(forest: Forest, value: Array, node: Array) -> Array:
-    """Return whether rows with values (R,) go left at nodes (R,), bool (R,)."""
+    """Return bool (R,), whether each row goes left at its node.
+
+    Args:
+        forest: the model.
+        value: (R,), the value of the feature that the node tests.
+        node: int (R,), numbers of inner nodes through the whole forest.
+    """
     threshold = forest.threshold[node]
     left = value < threshold if forest.comparison == "<" else value <= threshold
     for test in forest.categories.keys() & set(node.tolist() if forest.categories else ()):
@@ -91,7 +100,7 @@ def aggregate_leaves(forest: Forest, leaves: Array) -> Array:
 
 
 def finish_sums(forest: Forest, margin: Array) -> Array:
-    """Turn the sums of leaves (R, C) into margins, in place; return them."""
+    """Turn sums of leaf values (R, C) into margins: average, scale, base score; in place."""
     if forest.aggregate == "average":
         margin /= np.maximum(1, forest.trees_of_class).astype(margin.dtype)
     if forest.sum_scale != 1:
@@ -102,16 +111,20 @@ def finish_sums(forest: Forest, margin: Array) -> Array:
 
 
 def choose_classes(forest: Forest, margin: Array, value: Array) -> Array:
-    """Return the index of the label, int64, for margins and values (R, C), see `choose_labels`.
+    """Return the index of each row's label, int64, given margins and values (R, C).
 
-    If the forest has no labels, return the index of the margin.
+    If the forest has no labels, the index is that of the chosen output. The shape is that of
+    `choose_labels`.
+
+    Raises:
+        ValueError: the forest is not a classifier.
     """
     rule = forest.class_rule
     if rule == "none":
         raise ValueError("the forest gives no classes")
     if rule in ("half", "cut"):
         score = value if rule == "half" else margin
-        score = score[:, 0] if score.shape[1] == 1 else score  # several: each is a yes or no
+        score = score[:, 0] if score.shape[1] == 1 else score  # each of several is a yes or no
         return (score > 0.5 if rule == "half" else score >= forest.label_cut).astype(np.int64)
     scores = split_by_target(value if rule == "argmax_probability" else margin, forest)
     if rule == "top_margin":
@@ -121,12 +134,20 @@ def choose_classes(forest: Forest, margin: Array, value: Array) -> Array:
 
 
 def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:
-    """Return the labels of margins and values (R, C): (R,), or a column for each target."""
+    """Return the labels, given margins and values (R, C): (R,), or (R, targets) if several.
+
+    Raises:
+        ValueError: the forest has no labels.
+    """
     return name_classes(forest, choose_classes(forest, margin, value))
 
 
 def name_classes(forest: Forest, classes: Array) -> Array:
-    """Return the labels with the indices that `choose_classes` returns."""
+    """Return the labels for the indices that `choose_classes` returns.
+
+    Raises:
+        ValueError: the forest has no labels.
+    """
     labels, rule = forest.labels, forest.label_rule
     if labels is None or rule == "none":
         raise ValueError("the forest gives no labels")
@@ -137,14 +158,14 @@ def name_classes(forest: Forest, classes: Array) -> Array:
 
 
 def _rank_nan_as_cpp(score: Array) -> Array:
-    """Return scores (R, C) whose argmax is C++'s: NaN counts only in the first place."""
+    """Return scores (R, C) whose numpy argmax is that of C++, where only a first NaN wins."""
     ranked = np.where(np.isnan(score), -np.inf, score)
     ranked[:, 0] = score[:, 0]
     return ranked
 
 
 def split_by_target(outputs: Array, forest: Forest) -> list[Array]:
-    """Return the columns (R, C) of each target; all of them if there is one target."""
+    """Split outputs (R, C) into one array of columns for each target."""
     return _split(outputs, forest.targets)
 
 
@@ -159,7 +180,15 @@ def apply_link(
     targets: tuple[int, ...] = (),
     call: NumberFunction = apply_numpy_function,
 ) -> Array:
-    """Apply the link to margins (R, C), with exponentials of numpy or the C library."""
+    """Apply a link to margins (R, C) and return values of their dtype.
+
+    Args:
+        link: the name of the link.
+        margin: (R, C).
+        scale: see `OutputMeaning.link_scale`.
+        targets: see `OutputMeaning.targets`.
+        call: `apply_numpy_function` or `apply_c_function`, which compute exponentials.
+    """
     if link in COARSE_LINKS:
         values = _take_coarse_powers(link, margin.astype(np.float64), targets)
         return values.astype(margin.dtype)
@@ -199,9 +228,10 @@ _EXACT: dict[Link, Callable[[Array], Array]] = {
 
 
 def _take_coarse_powers(link: Link, margin: Array, targets: tuple[int, ...]) -> Array:
-    """Implement `apply_link` for CatBoost's links, which have their own exponential.
+    """Implement `apply_link` for CatBoost's links, which use its own exponential function.
 
-    It is applied to one output of all rows at once, and for a softmax to all outputs.
+    CatBoost applies the function to one output of all rows at once, but for a softmax to all
+    outputs of one row.
     """
     if link == "coarse_softmax":
         found = [sum_powers(own) for own in _split(margin, targets)]

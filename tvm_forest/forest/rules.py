@@ -1,4 +1,4 @@
-"""The names of the rules by which libraries predict.
+"""The names of the rules by which training libraries predict.
 
 takes: nothing; gives: the types of the fields of Forest.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..system.values import dataclass
 
 LEAF = -1
-"""Value of a leaf's feature and children."""
+"""Value of `Trees.feature`, `left` and `right` at leaves."""
 
 Array = npt.NDArray[Any]
 Comparison = Literal["<", "<="]
@@ -49,17 +49,20 @@ LINK_ULPS: dict[Link, int] = {
     "sorted": 0,
     "sigmoid": 4,
     "unbounded_sigmoid": 4,
-    "logistic": 4,  # of 1, for onnxruntime subtracts from 1
+    "logistic": 4,  # ulp of 1, since onnxruntime subtracts from 1
     "exp": 2,
     "softmax": 4,
-    "rounded_softmax": 4,  # of float32, to which its powers are rounded
-    "plain_softmax": 6,  # of powers that are not made smaller, times the inverse of their sum
+    "rounded_softmax": 4,  # ulp of float32, to which its powers are rounded
+    "plain_softmax": 6,  # it multiplies powers of full size by the inverse of their sum
     "log1p_exp": 4,
     **dict.fromkeys(("coarse_exp", "coarse_softmax", "variance"), 0),  # see `coarse_powers`
     "isolation": 2,
     "halving": 2,
 }
-"""Largest difference of a value from the training library's, in ulp, as its `exp` differs."""
+"""By link, the largest difference from the training library's value, in ulp.
+
+It is not zero where the library's `exp` and ours round differently.
+"""
 
 ZERO = np.float32(1e-35)
 """Largest distance from zero that LightGBM treats as zero."""
@@ -69,14 +72,14 @@ ZERO = np.float32(1e-35)
 class CategoryRule:
     """The source library's rule for testing a value against a set of categories.
 
-    A category is a value truncated toward zero; a negative one is none.
+    A category is a value truncated toward zero; a negative value is no category.
 
     Attributes:
         members_go: where a row goes whose category is in the set; others go to the other side.
-        negative_fractions: whether -0.5 is category 0; if not, it is none.
+        negative_fractions: whether -0.5 is category 0; if not, it is no category.
         fractions_missing: whether a value that is no whole number counts as missing.
         fractions_none: whether a value that is no whole number is no category.
-        highest: categories from this number on are none.
+        highest: values from this number on are no category.
     """
 
     members_go: Literal["left", "right"]
@@ -86,7 +89,7 @@ class CategoryRule:
     highest: int = 1 << 24
 
     def codes(self, values: Array) -> Array:
-        """Return the category of each value, int64; -1 for values, such as NaN, that are none."""
+        """Return the category of each value, int64; -1 for values that are none, such as NaN."""
         with np.errstate(invalid="ignore"):
             none = ~(values > -1 if self.negative_fractions else values >= 0)
             none |= ~(values < self.highest)

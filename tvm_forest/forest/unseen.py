@@ -3,7 +3,7 @@
 takes: Forest, columns as a user names them; gives: known categories by column; numbers of columns.
 
 A model knows the categories that it lists as those of its training rows. Some models list none:
-their sets of categories tell members from all others, and of these not which ones they have seen.
+they have only sets of categories, which do not show which non-members occurred in training.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _WHERE = "refuse_unseen: argument 'columns'"
 
 
 def list_by_column(forest: Forest) -> dict[int, Array]:
-    """Return the known categories of each of the user's columns for which a model lists any.
+    """Return the known categories by column of users' rows, for columns where the model lists any.
 
     Returns:
-        int64 codes, ascending; hashes if the forest has an encoder.
+        for each column, int64 codes, ascending; hashes if the forest has an encoder.
     """
     encoder = forest.encoder
     if encoder is not None:
@@ -44,11 +44,15 @@ def list_by_column(forest: Forest) -> dict[int, Array]:
 
 
 def choose_columns(forest: Forest, columns: bool | Sequence[str | int]) -> tuple[int, ...]:
-    """Return the numbers of the columns of which unseen categories are refused.
+    """Return the numbers of the columns whose unseen categories are refused.
+
+    Args:
+        forest: the model.
+        columns: see `Forest.refuse_unseen`.
 
     Raises:
         InputError: no such column.
-        UnsupportedModel: a column of which the model does not list the categories.
+        UnsupportedModel: a column whose categories the model does not list.
     """
     known = forest.known_by_column
     if isinstance(columns, bool | np.bool_):

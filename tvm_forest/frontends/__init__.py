@@ -1,11 +1,11 @@
-"""Loads models; the only room that uses the training libraries.
+"""Loads trained models; the only room that uses the training libraries.
 
 takes: file or fitted model; gives: Forest.
 
-Each library has a folder or file of its own. It offers `from_object` and, if it has files,
-`from_bytes`, which give a Forest, or None for what is not of the library, and `SUPPORT`, its rows
-of the table of what is accepted. Readers make arrays over the nodes of all trees, of which
-`assemble` builds the Forest, and raise errors of `refusals`.
+Each library has its own folder, a reader. It offers `from_object` and, if the library has files,
+`from_bytes`, which return a Forest, or None for an object or file of another library, and
+`SUPPORT`, its rows of the table of accepted and refused features. Readers make arrays over the
+nodes of all trees, from which `assemble` builds the Forest, and raise errors of `refusals`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from . import catboost, lightgbm, onnx, sklearn, treelite, xgboost, ydf
 
     SUPPORT: tuple[Support, ...]
-else:  # whoever finds the forest of a file in the cache reads none
+else:  # not needed if the forest of a file is in the cache
     stacking = import_late("tvm_forest.forest.rewrites.stacking")
     catboost = import_late("tvm_forest.frontends.catboost")
     lightgbm = import_late("tvm_forest.frontends.lightgbm")
@@ -47,7 +47,7 @@ LOG = logging.getLogger(__name__)
 
 _FRONTENDS = (catboost, xgboost, lightgbm, sklearn, onnx, treelite, ydf)
 _OF_FILES = (catboost, xgboost, lightgbm, treelite, onnx)
-"""Readers of files, in the order of trial; that of onnx also checks the name."""
+"""The readers of files, in the order in which they are tried; onnx also looks at the name."""
 _BEGINNINGS = {
     b'{"learner"': xgboost,
     b"{L": xgboost,
@@ -57,7 +57,7 @@ _BEGINNINGS = {
 """The reader to try first, by the beginning of a file; others are not imported."""
 _LIBRARIES = {frontend.__name__.rpartition(".")[2] for frontend in _FRONTENDS}
 _OF_FORESTS = _LIBRARIES - {"sklearn", "onnx"}
-"""Libraries all of whose models are forests."""
+"""Libraries whose models are all forests."""
 _REMEDY = (
     "give a model file of XGBoost (JSON, UBJSON or binary), LightGBM (text), CatBoost (JSON or "
     "cbm), ONNX or treelite, a Booster or a fitted estimator of XGBoost, LightGBM, CatBoost or "
@@ -67,7 +67,7 @@ _REMEDY = (
 
 
 def __getattr__(name: str) -> Any:
-    """Return SUPPORT: the features accepted, exactly or within a bound, and those refused."""
+    """Make the attribute SUPPORT of this module: the table of accepted and refused features."""
     if name != "SUPPORT":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _list_support()
@@ -91,14 +91,14 @@ def load(model: Any) -> Forest:
             `CatBoostClassifier`, `CatBoostRegressor` or `CatBoostRanker`; a fitted tree or
             ensemble of trees of scikit-learn (see `frontends.sklearn`); an ONNX model as a file or
             `onnx.ModelProto`; a `treelite.Model` or a checkpoint file of it, with the meaning that
-            treelite gives it; or a `Forest`, which is returned as it is. A file is taken as the
-            `Booster` that it holds, one of CatBoost as the estimator that fits its loss. In place
-            of a path, the content of a file as bytes or text, or what can be read; a text that is
-            the name of a file or folder is a path. A list of these is one forest with an output for
-            each of them, see `forest.rewrites.stacking`.
+            treelite gives it; or a `Forest`, which is returned as it is. A file predicts as the
+            `Booster` that it holds, a file of CatBoost as the estimator that fits its loss. Instead
+            of a path, the content of a file may be given as bytes or text, or an open file; a text
+            that is the name of a file or folder is a path. A list of these becomes one forest with
+            an output for each model, see `forest.rewrites.stacking`.
 
     Raises:
-        ModelFormatError: the file is missing, truncated, damaged or no model.
+        ModelFormatError: the file is missing, truncated, damaged or not a model.
         UnsupportedModel: the model has a part that cannot be reproduced exactly yet.
     """
     if isinstance(model, Forest):
@@ -135,7 +135,7 @@ def _load_any(model: Any) -> Forest:
             f"load: argument 'model': {name} predicts by its training rows, which no Forest has; "
             "give it to tvm_forest.build"
         )
-    # Those of the object's own libraries first: a reader that is not asked is not imported.
+    # Readers of the object's own libraries come first: the others need not be imported then.
     readers = sorted(_FRONTENDS, key=lambda x: x.__name__.rpartition(".")[2] not in libraries)
     try:
         with _without_collections():
@@ -157,13 +157,13 @@ def _load_any(model: Any) -> Forest:
 
 
 def is_forest(model: Any) -> bool:
-    """Return whether an object's class is that of a forest, supported or not."""
+    """Return whether an object is a model of trees by its class, whether supported or not."""
     libraries = set(map(library_of, type(model).__mro__))
     return bool(libraries & _OF_FORESTS) or sklearn.is_forest(model)
 
 
 def is_quantile_forest(model: Any) -> bool:
-    """Tell whether an object is of a class of quantile-forest, or derives from one."""
+    """Return whether an object's class is one of quantile-forest, or derives from one."""
     return "quantile_forest" in map(library_of, type(model).__mro__)
 
 
@@ -186,7 +186,7 @@ def _load_file(name: str) -> Forest:
 
 
 def _read_all(file: Any) -> bytes:
-    """Return the rest of an open file, of bytes or of text."""
+    """Read the rest of an open binary or text file."""
     try:
         data = file.read()
     except (OSError, ValueError) as error:  # ValueError for one that is closed
@@ -201,7 +201,8 @@ def _read_all(file: Any) -> bytes:
 def _without_collections() -> Iterator[None]:
     """Suspend Python's cycle collector.
 
-    The numbers of a model are in none, and with millions of them it looks a quarter of the time.
+    The numbers of a model form no reference cycles, but with millions of them the collector takes a
+    quarter of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

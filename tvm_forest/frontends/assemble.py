@@ -2,8 +2,9 @@
 
 takes: sizes of the trees, arrays over their nodes, rules; gives: Forest.
 
-The arrays are those of `Forest` by name, the trees one after the other. Entries without a meaning
-may hold anything: the feature and threshold of a leaf, the leaf value of an inner node.
+The arrays have the names of fields of `Forest`, and hold the trees one after the other. Entries
+without a meaning may hold anything: the feature and threshold of a leaf, the leaf value of an inner
+node.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ def build_forest(
 
     Args:
         sizes: int64 (T,), number of nodes of each tree.
-        nodes: arrays over the nodes; `node_id` counts the nodes of each tree unless it is given.
+        nodes: arrays over the nodes; by default, `node_id` numbers the nodes within each tree.
         tree_class: (T,), the output that a tree adds to, -1 if its leaves hold vectors.
         categories: the set of each categorical node.
-        category_rule: what sets of categories mean; left out where there are none.
-        part: what error messages call the trees.
+        category_rule: see `InputMeaning`; ignored if no node tests for a set.
+        part: the name of the trees in error messages.
         **rules: all other fields of the Forest.
 
     Raises:
@@ -77,8 +78,8 @@ def drop_unreachable(sizes: Array, nodes: Nodes) -> tuple[Array, Nodes]:
         nodes: arrays over the nodes, all of which lose the same entries.
 
     Returns:
-        Sizes and arrays without those nodes; with all where a child lies outside of its tree or has
-        two parents, which is for `Forest` to refuse.
+        Sizes and arrays without those nodes. If a child lies outside of its tree, all nodes are
+        kept: `Forest` refuses them.
     """
     offset = np.append(0, np.cumsum(sizes))
     inner = nodes["left"] != LEAF
@@ -102,9 +103,9 @@ def take_sets(nodes: Nodes, codes: Array) -> Sets:
     """Extract the sets of categories from arrays over nodes.
 
     Args:
-        nodes: arrays over nodes, of which `begin` and `end` are taken out: where the categories of
-            a node lie in `codes`; `begin` is -1 for nodes without.
-        codes: the categories of all nodes.
+        nodes: arrays over nodes. Its entries `begin` and `end`, which are removed, are each node's
+            range in `codes`; `begin` is -1 for nodes without a set.
+        codes: the categories of all nodes, one set after the other.
     """
     begin, end = nodes.pop("begin"), nodes.pop("end")
     asks = np.flatnonzero(begin >= 0).tolist()
@@ -119,13 +120,14 @@ def unify_comparisons(
     `x >= t` is `x < t` with its children exchanged, `x < t` is `x <= nextafter(t, -inf)`.
 
     Args:
-        strict: bool (N,), whether a node asks for `<`, or for `>=` with its children exchanged.
-        reverse: bool (N,), whether it asks for `>` or `>=`, or exchanges its children anyhow.
-        threshold: (N,).
-        compares: bool (N,), nodes that compare; others count for nothing.
+        strict: bool (N,), whether a node compares by `<` or `>=`.
+        reverse: bool (N,), whether it compares by `>` or `>=`, or must exchange its children for
+            another reason.
+        threshold: (N,), in the dtype of rows.
+        compares: bool (N,), whether a node compares; other nodes are ignored.
 
     Returns:
-        The comparison, the thresholds, and bool (N,), which nodes must exchange their children.
+        The comparison, the thresholds, and bool (N,), whether a node must exchange its children.
     """
     if not np.any(compares & ~strict) and np.any(compares & strict):
         return "<", threshold, reverse
@@ -142,6 +144,6 @@ def exchange(left: Array, right: Array, swap: Array) -> tuple[Array, Array]:
 
 
 def _number_nodes(sizes: Array) -> Array:
-    """Int32 (N,), the number of each node within its tree."""
+    """Return the number of each node within its tree, int32 (N,)."""
     offset = np.append(0, np.cumsum(sizes)).astype(np.int64)
     return (np.arange(offset[-1]) - np.repeat(offset[:-1], sizes)).astype(np.int32)

@@ -17,17 +17,19 @@ from .refusals import TRUNCATED, damaged
 class Cursor:
     """A position in the bytes of a model.
 
+    Methods raise ModelFormatError if the bytes end too early; `field` names what they read.
+
     Attributes:
         data: all bytes.
-        at: number of the byte that is read next.
-        part: what error messages put before the name of a field, such as "tree 3, ".
+        at: index of the byte that is read next.
+        part: prefix of the names of fields in error messages, such as "tree 3, ".
     """
 
     def __init__(self, data: bytes, at: int = 0, part: str = "") -> None:
         self.data, self.at, self.part = data, at, part
 
     def read_array(self, dtype: Any, count: int, field: str = "") -> Array:
-        """Read an array without copying it, after a check of its size."""
+        """Return a view of the next `count` numbers, after a check that they are there."""
         dtype = np.dtype(dtype)
         size = count * dtype.itemsize
         if size > len(self.data) - self.at:
@@ -37,13 +39,13 @@ class Cursor:
         return np.frombuffer(self.data, dtype, count, self.at - size)
 
     def read_numbers(self, form: str, field: str = "") -> tuple[Any, ...]:
-        """Read numbers in a form of the module `struct`."""
+        """Read numbers in a format of the module `struct`."""
         return struct.unpack(form, self.read_array("u1", struct.calcsize(form), field).tobytes())
 
     def read_number(self, form: str, field: str = "") -> Any:
-        """Read one number in a form of the module `struct`."""
+        """Read one number in a format of the module `struct`."""
         return self.read_numbers(form, field)[0]
 
     def read_text(self, field: str = "") -> bytes:
-        """Read a text that follows its length."""
+        """Read the bytes of a text, which are preceded by their number in 8 bytes."""
         return self.read_array("u1", self.read_number("<Q", field), field).tobytes()

@@ -1,8 +1,8 @@
 """Caches the forests of large files, shared by processes.
 
-takes: the bytes of a model file, and what reads them; gives: Forest.
+takes: the bytes of a model file, and a function that reads them; gives: Forest.
 
-Reading a text of many megabytes takes longer than all else that a later process does.
+Reading a text of many megabytes takes longer than everything else that a later process does.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from ..system.archive import Archive
 from ..system.code_cache import MAX_ENTRY_BYTES, digest, digest_sources, find_cache
 
 LARGE = 2**24
-"""Bytes of a file from which on its forest is kept: smaller ones are read about as fast as the
-cache is written, and a model that is trained again and again is never read twice."""
+"""Size in bytes of the smallest file whose forest is cached.
+
+A smaller file is read about as fast as a cache entry is written, which would be in vain for models
+that are retrained often and never read twice.
+"""
 
 
 def read_or_find(data: bytes, name: str, read: Callable[[], Forest]) -> Forest:
-    """Return the forest of a file, from the cache if an earlier process has left it there.
+    """Return the forest of a file, from the cache if an earlier process has stored it there.
 
     Args:
-        data: the file.
-        name: its path, whose suffix may say how it is to be read.
-        read: reads it; what this raises is not caught.
+        data: the content of the file.
+        name: its path; the suffix, which may decide how it is read, is part of the key.
+        read: reads the file; its errors are not caught.
     """
     cache = find_cache() if len(data) >= LARGE else None
     if cache is None:
@@ -39,10 +42,10 @@ def read_or_find(data: bytes, name: str, read: Callable[[], Forest]) -> Forest:
         with contextlib.suppress(ForestError):
             arrays = {name.removesuffix(".npy"): array for name, array in kept.parts.items()}
             forest = from_fields(kept.manifest["forest"], arrays)
-            vars(forest)["identity"] = kept.manifest["identity"]  # which takes long to compute
+            vars(forest)["identity"] = kept.manifest["identity"]  # it takes long to compute
             return forest
     forest = read()
-    with contextlib.suppress(ForestError):  # labels that JSON cannot say
+    with contextlib.suppress(ForestError):  # for labels that JSON cannot store
         values, arrays = to_fields(forest)
         if sum(array.nbytes for array in arrays.values()) <= MAX_ENTRY_BYTES:
             parts = {f"{name}.npy": array for name, array in arrays.items()}

@@ -30,10 +30,10 @@ class LibraryPredictions:
 
     Attributes:
         library: name and version.
-        row_mask: bool (R,), rows that the library takes.
-        margin, value: (N, C), or None where the library does not tell them.
+        row_mask: bool (R,), true for the N rows that the library accepts.
+        margin, value: (N, C), or None where the library does not return them.
         labels: (N,) or (N, C), or None.
-        leaves: gives the leaf numbers (T,) of one row, or None.
+        leaves: a function that returns the leaf numbers (T,) of one row, or None.
         note: why rows are left out.
     """
 
@@ -50,14 +50,14 @@ def predict_by_library(model: Any, forest: Forest, rows: Array) -> LibraryPredic
     """Let the training library predict.
 
     Args:
-        model: what `load` has made the forest of.
-        forest: the model.
-        rows: (R, row_width) in the row dtype, without what `forest.refuses`; with categories as
-            users pass them if the forest has an encoder.
+        model: the file or object that was loaded.
+        forest: the Forest that was loaded from it.
+        rows: (R, row_width) in the row dtype, without values that the forest refuses; as users pass
+            them if the forest has an encoder.
 
     Returns:
-        LibraryPredictions: of one thread where threads change bits. A text says why there are none:
-        a Forest has no library, the library is not installed, or it fails.
+        LibraryPredictions, made by one thread if several would change bits; or a text that says why
+        there are none: the model is a Forest, the library is not installed, or it fails.
     """
     library = forest.source.partition(" ")[0]
     if isinstance(model, Forest) or library not in _PREDICT:
@@ -170,9 +170,9 @@ def _with_texts(rows: Array, model: Any, forest: Forest) -> Any:
 
 
 def _predict_by_onnx(model: Any, forest: Forest, rows: Array) -> LibraryPredictions:
-    """Predict by onnxruntime, which is wrong where sets meet fractions and where NaN meets NEQ.
+    """Predict by onnxruntime, without rows for which it is wrong.
 
-    It cuts off the fractions, and sends NaN to the true branch.
+    It truncates fractions that are tested for a set, and sends NaN at NEQ nodes to the true branch.
     """
     import onnxruntime
 
@@ -212,13 +212,13 @@ def _predict_by_onnx(model: Any, forest: Forest, rows: Array) -> LibraryPredicti
 
 
 def _as_columns(array: Any) -> Array:
-    """Return the columns of all targets side by side, (R, C)."""
+    """Return predictions, a list of arrays for several targets, as one array (R, C)."""
     array = np.concatenate(array, axis=1) if isinstance(array, list) else np.asarray(array)
     return array.reshape(len(array), -1)
 
 
 def _as_probability(value: Any, forest: Forest) -> Array:
-    """Return probabilities (R, C); the second of two where the forest has one output."""
+    """Return probabilities (R, C); of two columns only the second if the forest has one output."""
     value = _as_columns(value)
     return value[:, -1:] if forest.n_outputs == 1 else value
 
@@ -229,7 +229,7 @@ def _predict_by_treelite(model: Any, forest: Forest, rows: Array) -> LibraryPred
     if isinstance(model, str | os.PathLike):
         model = treelite.Model.deserialize(os.fspath(model))
 
-    def outputs(pred_margin: bool) -> Array:  # without those of the classes that a target lacks
+    def outputs(pred_margin: bool) -> Array:  # treelite pads targets to the same number of classes
         padded = treelite.gtil.predict(model, rows, nthread=1, pred_margin=pred_margin)
         sizes = forest.targets or (padded.shape[2],) * padded.shape[1]
         return np.concatenate([padded[:, at, :size] for at, size in enumerate(sizes)], axis=1)
@@ -288,7 +288,7 @@ def _predict_by_catboost(model: Any, forest: Forest, rows: Array) -> LibraryPred
 
 
 def _load_catboost(model: Any) -> Any:
-    """Load a CatBoost file; a JSON file with its own parsing of numbers, which CatBoost misreads.
+    """Load a CatBoost file, and correct the numbers that CatBoost misreads in JSON.
 
     CatBoost reads one number in ten with an error in the last place.
     """

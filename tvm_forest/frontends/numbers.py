@@ -1,10 +1,10 @@
 """Parses many numbers at once into arrays.
 
-takes: JSON texts, or lists of numbers; gives: arrays, or None where anything else is among them.
+takes: JSON texts, or lists of numbers; gives: arrays, or None if anything else is among them.
 
-A model has millions of numbers, and to look at each of them in Python takes longer than all else
-that is done with them. Nothing here is lenient: whoever gets None reads them with care, one by one,
-and says what is wrong.
+A model has millions of numbers, and a look at each of them in Python takes longer than everything
+else that is done with them. These functions are strict: if they return None, the caller reads the
+numbers one by one, and says what is wrong.
 """
 
 from __future__ import annotations
@@ -20,30 +20,32 @@ from ..system.late import import_late
 if TYPE_CHECKING:
     import orjson
 else:
-    orjson = import_late("orjson")  # which texts alone need
+    orjson = import_late("orjson")  # needed for texts only
 
 _RECORDS: dict[type, tuple[int, np.dtype[Any]]] = {
     kind: (ord(tag), np.dtype([("tag", "u1"), ("value", dtype)]))
     for kind, tag, dtype in ((int, "i", "<i4"), (float, "g", "<f8"))
 }
-"""What version 2 of `marshal` writes for a number in a list, if an integer has up to 32 bits: a
-letter, and the number."""
+"""By type, the letter and the record that version 2 of `marshal` writes for a number in a list.
+
+An integer must have at most 32 bits.
+"""
 _LIST_BYTES, _VERSION = 5, 2
 
 _SURELY_FLOAT = 2.0**63
-"""What orjson reads as a float from there on may be an integer of too many digits."""
+"""Floats from here on may be integers with too many digits, which orjson reads as floats."""
 
 
 def to_array(elements: list[Any], kind: type, *others: type) -> Array | None:
-    """Convert a list to an array if all elements have allowed types; bools are not ints.
+    """Convert a list to an array if all elements have allowed types, else return None.
 
-    The bytes that `marshal` makes of a list tell the type of each element as well as its value, so
-    that neither costs a look at each object.
+    `marshal` writes the type and the value of each element, so the bytes of the whole list can be
+    checked and converted at once. Bools are not ints.
 
     Args:
         elements: any objects.
-        kind: float, for float64, or int, for int64.
-        others: further kinds that are allowed.
+        kind: float for an array of float64, or int for one of int64.
+        others: further types that are allowed.
     """
     tag, record = _RECORDS[kind]
     dtype = np.float64 if kind is float else np.int64
@@ -63,8 +65,8 @@ def parse_numbers(text: bytes, count: int, kind: type, *others: type) -> Array |
     """Parse comma-separated numbers.
 
     Returns:
-        what `to_array` makes of them; None unless the text is JSON between brackets, and each of so
-        many numbers is as `json` would read it.
+        what `to_array` makes of them; None unless the text, put in brackets, is a JSON list of
+        `count` numbers that `json` would read alike.
     """
     try:
         values = to_array(orjson.loads(b"[%s]" % text), kind, *others)

@@ -1,9 +1,9 @@
-"""The two ways in which a frontend refuses a model, with one shape of message.
+"""Makes the errors by which frontends refuse damaged and unsupported models.
 
-takes: field, reason, remedy and the name of the model; gives: exceptions, to be raised.
+takes: field, reason, remedy and the name of the model; gives: exceptions to raise.
 
-A reader does not know what the model is called: it raises errors that name the field, and
-`name_in_errors`, around all of the reading, puts the name of the model before them.
+A reader raises errors that name the field. `name_in_errors`, around all of the reading, puts the
+name of the model before their messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRUNCATED = "the file is truncated or damaged: save the model again"
 def damaged(
     field: str, what: str, remedy: str = "the model is damaged: save it again"
 ) -> ModelFormatError:
-    """Return the error for a model that is truncated, damaged or none at all."""
+    """Return the error for a model that is truncated or damaged, or for a file without a model."""
     return ModelFormatError(_describe(field, what, remedy))
 
 
@@ -32,12 +32,12 @@ def unsupported(field: str, what: str, remedy: str) -> UnsupportedModel:
 
 
 def refuse_damaged(wrong: Array, field: str, describe: Callable[[int], str]) -> None:
-    """Refuse a model as damaged if an entry is wrong.
+    """Refuse a model as damaged if an entry of an array is wrong.
 
     Args:
-        wrong: bool (N,).
-        field: what holds the entries.
-        describe: says what is wrong with the entry of a number, the first that is.
+        wrong: bool (N,), which entries are wrong.
+        field: name of the array.
+        describe: returns the reason for the message, given the index of the first wrong entry.
     """
     if wrong.any():
         raise damaged(field, describe(int(np.argmax(wrong))))
@@ -46,7 +46,7 @@ def refuse_damaged(wrong: Array, field: str, describe: Callable[[int], str]) -> 
 def refuse_unsupported(
     wrong: Array, field: str, describe: Callable[[int], str], remedy: str
 ) -> None:
-    """Refuse a sound model if an entry is not supported, as `refuse_damaged` does."""
+    """Like `refuse_damaged`, but refuse a sound model as unsupported."""
     if wrong.any():
         raise unsupported(field, describe(int(np.argmax(wrong))), remedy)
 
@@ -62,11 +62,11 @@ def name_in_errors(model: str) -> Iterator[None]:
 
 
 def _describe(field: str, what: str, remedy: str) -> str:
-    """Return one line, whatever a damaged file has put into the parts."""
+    """Return the message of an error as one line, even if parts come from a damaged file."""
     return f"field '{as_line(field, 60)}': {as_line(what, 400)}; {remedy}"
 
 
 def as_line(text: str, width: int) -> str:
-    """Return a text as one line of at most `width` characters."""
+    """Return a text as one printable line of at most `width` characters."""
     text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text if len(text) <= width else text[: width - 3] + "..."

@@ -1,6 +1,6 @@
-"""The table of what is accepted and what is refused, a row at a time.
+"""Makes rows of the table of accepted and refused features.
 
-takes: the tables of a frontend; gives: Support rows.
+takes: names of features of a frontend; gives: Support rows.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from ..forest.rules import LINK_ULPS
 
 
 class Support(NamedTuple):
-    """One row of the table.
+    """One row of the table of accepted and refused features.
 
     Attributes:
         library: "catboost", "xgboost", "lightgbm", "scikit-learn", "onnx", "treelite" or "ydf".
-        part: what the row is about, e.g. "objective", "estimator", "field".
-        name: of the part, as the library spells it.
+        part: the kind of feature, e.g. "objective", "estimator", "field".
+        name: the feature, as the library spells it.
         how: "exact", to the bit; "within N ulp", for values that a link makes of exact margins; or
             "refused".
-        note: what else to know; for what is refused, in which case.
+        note: further remarks; for a refused feature, the cases in which it is refused.
     """
 
     library: str
@@ -32,12 +32,12 @@ class Support(NamedTuple):
 
 
 def list_accepted(library: str, part: str, names: Iterable[str], note: str = "") -> list[Support]:
-    """Return rows of parts that change no bit."""
+    """Return rows for features that are reproduced to the bit."""
     return [Support(library, part, name, "exact", note) for name in names]
 
 
 def list_linked(library: str, part: str, links: Mapping[str, Link]) -> list[Support]:
-    """Return rows of parts that choose a link, by which values may differ in the last places."""
+    """Return rows for features that choose a link, whose values may differ by some ulp."""
     return [
         Support(library, part, name or "(the user's own)", *_describe(link))
         for name, link in links.items()
@@ -45,11 +45,11 @@ def list_linked(library: str, part: str, links: Mapping[str, Link]) -> list[Supp
 
 
 def list_refused(library: str, **cases: str) -> list[Support]:
-    """Return rows of the fields that UnsupportedModel names, with the cases in which it does."""
+    """Return rows for fields that an UnsupportedModel may name, each with its cases."""
     return [Support(library, "field", name, "refused", case) for name, case in cases.items()]
 
 
 def _describe(link: Link) -> tuple[str, str]:
-    """Return how exact a link is, and its note."""
+    """Return the fields `how` and `note` of a row for a link."""
     ulps = LINK_ULPS[link]
     return (f"within {ulps} ulp", f"margins are exact, values by {link}") if ulps else ("exact", "")

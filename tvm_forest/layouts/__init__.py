@@ -2,8 +2,8 @@
 
 takes: Forest; gives: a layout, with the arrays that compiled code reads.
 
-A layout is imported when it is first needed. Code that needs a layout with some property finds it
-here by its role; `find(name).unfit(forest)` returns why it cannot hold a model.
+A layout is imported when it is first needed. Other code names layouts by the roles listed here;
+`find(name).unfit(forest)` (`layouts.protocol`) returns why a layout cannot hold a model.
 """
 
 from .protocol import FIELD_TYPES as FIELD_TYPES
@@ -27,16 +27,16 @@ BANKED = "banked"
 """Layout of complete trees of words, for rows coded into banks of a GPU's shared memory."""
 
 PERMUTED = "levels"
-"""Layout with which rows walk through several trees at once, in registers."""
+"""Layout for blocks of rows that walk through several trees at once, with nodes in registers."""
 
 OCTETS = "octets"
-"""Layout with which a row walks through 8 trees at once, in tiles of bytes."""
+"""Layout for a row that walks through 8 trees at once, in tiles of bytes."""
 
 PIECES = "pieces"
-"""Layout with which a row walks through all trees at once, in cache lines."""
+"""Layout for a row that walks through all trees at once, a cache line at each step."""
 
 BIT_PLANES = "bitsliced"
-"""Layout for rows as bit planes."""
+"""Layout for blocks of rows as bit planes: a bit for each row and test."""
 
 BY_HOPS = (PADDED, WORD_NODES, CODED, TRANSPOSED, ANY_FOREST)
 """Layouts for walks hop by hop, which need neither tiles nor a leaf profile."""
@@ -48,10 +48,10 @@ COPIED = (PADDED, WORD_NODES, CODED, ANY_FOREST, BANKED)
 """Layouts whose trees a GPU can copy into shared memory, without tiles."""
 
 SIMDIZED = {BIT_PLANES: "bits", PERMUTED: "permute"}
-"""Layouts that are walked by blocks of rows only, each with its argument of `simdize`."""
+"""Layouts in which only blocks of rows walk, each with its argument of `simdize`."""
 
 SIMDIZED_TREES = {OCTETS: "octets", PIECES: "pieces"}
-"""Layouts of which several trees are walked at once, with their argument of `simdize`."""
+"""Layouts in which a row walks several trees at once, each with its argument of `simdize`."""
 
 REGISTER = 64
 """Bytes of an AVX-512 register, in which permutes look up nodes."""

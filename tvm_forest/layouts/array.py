@@ -55,12 +55,12 @@ from .protocol import (
 )
 
 MAX_BYTES = 1 << 30
-"""Most bytes of all records of a model; beyond that each cache line is a page fault away."""
+"""Largest size of all records of a model; beyond it, nearly every access is a page fault."""
 
 
 @dataclass(frozen=True)
 class TiledArrayLayout(records.TiledLayout):
-    """Complete trees of tiles in level order.
+    """The array layout with tiles: complete trees of tiles in level order.
 
     Attributes:
         depth: hops of all trees if it is the same, else None.
@@ -103,7 +103,7 @@ class TiledArrayLayout(records.TiledLayout):
         inner = (leaves - 1) // forest.tile_size
         tile_first, leaf_first = np.cumsum(inner) - inner, np.cumsum(leaves) - leaves
         slot, ends = _place_tiles(forest, table, depth)
-        tiles = np.zeros((int(inner.sum()) + 1, record.width), record.word)  # one to rest at
+        tiles = np.zeros((int(inner.sum()) + 1, record.width), record.word)  # one more, for `rest`
         tiles[tile_first[table.tree] + slot] = record.write(forest, table)
         arrays: dict[str, Array] = {
             "tiles": tiles,
@@ -127,7 +127,7 @@ class TiledArrayLayout(records.TiledLayout):
 
 @dataclass(frozen=True)
 class TiledArrayTree(records.TileTree):
-    """Access to a tree of tiles: nodes are slots from the tree's first; leaves follow all slots.
+    """Access to a tree of tiles; a node is the number of a slot in the tree, leaves come last.
 
     Attributes:
         first: where the records and the leaves of the tree begin, and how many records it has.

@@ -49,7 +49,7 @@ WORD_BITS = 32
 SLOT_BYTES = WORD_BITS // 8
 
 MULTIPLE = 4
-"""The slots and leaves of a tree are padded to a multiple of this number."""
+"""The numbers of slots and of leaves of a tree are padded to a multiple of this."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class BankedLayout(Layout):
         """
         cls.check(forest)
         tests, depth = bank_tests(forest), forest.depths.astype(np.int64)
-        ends = np.left_shift(1, depth)  # one more than inner slots
+        ends = np.left_shift(1, depth)  # leaves; one more than inner slots
         sizes = -(-ends // MULTIPLE) * MULTIPLE
         offset, total = np.cumsum(sizes) - sizes, int(sizes.sum())
         node_at, is_end = complete.find_occupants(

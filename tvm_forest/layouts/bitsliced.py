@@ -1,11 +1,11 @@
-"""The bit-sliced layout: trees are evaluated by selections on the answers of 64 rows at once.
+"""The bit-sliced layout: trees are evaluated by bit operations on 64 or more rows at once.
 
 takes: Forest; gives: BitslicedLayout and its arrays.
 
-Rows are turned into bit planes before they are walked, once per block, see `planes`. A tree is
-complete down to its own depth d, and each node holds the number of the plane with the answers to
-its test. Level by level, a tournament finds for all rows at once the answer of the node that each
-row has reached: the answers of the levels above select between left and right.
+Before they are walked, the rows of a block are turned into bit planes, see `planes`: the answers of
+all rows to one test. A tree is complete down to its own depth d, and each node holds the number of
+its test's plane. Level by level, a tournament finds for all rows at once the answer of the node
+that each row has reached: the answers of the levels above select between left and right.
 
     slot    0 1 2 3 4 5 6          answer 0 = plane[0]
     level   0 1 1 2 2 2 2          answer 1 = answer 0 ? plane[1] : plane[2]
@@ -54,26 +54,26 @@ from .row_codes.planes import MIN_SPARE, PlaneCode, number_tests
 from .row_codes.selections import MAX_DEPTH, MAX_PLANES, has_levels, is_listed, write_selections
 
 MAX_LEAF_BITS = 16
-"""Most bits of a leaf number."""
+"""Largest number of bits of a leaf number."""
 
 LEAF_BITS = (6, 7, 8, 12, MAX_LEAF_BITS)
 """Bits of leaf numbers for which code is written: those of byte tables, and some larger."""
 
 TABLE_SIZES = {"float32": (64, 128, 256), "float64": (64,)}
-"""Entries of leaf tables that are looked up by bytes: AVX-512 registers hold 64 each."""
+"""Possible sizes of leaf tables that are looked up byte by byte, in registers of 64 bytes."""
 
 FIRST_DEPTHS, MAX_DEPTHS = (6, 7, MAX_DEPTH), 6
-"""Greatest depths of complete trees that code is written for, and for how many depths."""
+"""Possible greatest depths of complete trees in code, and for how many depths there is code."""
 
 LISTED, BY_LEVELS = -1, -2
-"""Stand for the depth of trees that are not complete: lists of selections, and
-oblivious trees."""
+"""Values of the buffer `depth` for trees that are not complete: lists of selections, and oblivious
+trees."""
 
 
 @register
 @dataclass(frozen=True)
 class BitslicedLayout(Layout):
-    """Tests of complete trees, lists of selections, and tables of leaves.
+    """The tests of complete trees, the selections of other trees, and tables of leaves.
 
     Attributes:
         dtype: dtype of leaf values.
@@ -152,7 +152,7 @@ class BitslicedLayout(Layout):
         ), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
-        """Return access to a tree (BitTree): loads its first test, its depth and the rest."""
+        """Return access to a tree (BitTree), after loading its depth and the places of its data."""
         names = ("depth", "first", "count", "leaf_at")
         loads = (hold(x, tir.BufferLoad(buffers[x], [tree])) for x in names)
         return BitTree(self, buffers, *loads)
@@ -176,8 +176,8 @@ class BitslicedLayout(Layout):
 def list_depths(deepest: int) -> tuple[int, ...]:
     """Return the depths of complete trees for which code is emitted; none if `deepest` is -1.
 
-    Many models share the same depths, and so the same code: trees that are shallower than the least
-    of these depths are completed down to it.
+    Trees that are shallower than the least of these depths are completed down to it. So many models
+    have the same depths, and share code.
     """
     if deepest < 0:
         return ()
@@ -225,7 +225,7 @@ class _Places(NamedTuple):
         bits = int(np.where(listed, np.ceil(np.log2(ends)), depth).max())
         bits = next(x for x in (*LEAF_BITS, bits) if x >= bits)
         deepest = int(depth[~listed & ~flat].max(initial=-1))
-        if bits <= MAX_DEPTH and not flat.all():  # which trees are listed changes with trainings
+        if bits <= MAX_DEPTH and not flat.all():  # after a retraining, other trees may be listed
             deepest = bits
         depths = list_depths(deepest)
         depth = np.where(listed | flat, depth, np.maximum(depth, min(depths, default=0)))

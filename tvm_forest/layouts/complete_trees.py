@@ -22,16 +22,16 @@ from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, show_node
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs
 
 MAX_SLOTS = 1 << 25
-"""Most slots of all trees of a model."""
+"""Largest number of slots of all trees of a model together."""
 
 
 def count_slots(depth: Array) -> Array:
-    """Return the slots of a complete tree of each depth, int64; depths are limited to 40."""
+    """Return the number of slots of a complete tree of each depth, int64, with depths up to 40."""
     return np.left_shift(2, np.minimum(depth, 40).astype(np.int64)) - 1
 
 
 def find_slot_excess(forest: Forest, slots: int) -> str | None:
-    """Return the refusal of so many slots, which names the deepest tree; None if they fit."""
+    """Return why so many slots are refused, naming the deepest tree; None if they are not."""
     if slots <= MAX_SLOTS:
         return None
     worst = int(np.argmax(forest.depths))
@@ -64,13 +64,14 @@ def find_occupants(
     Args:
         forest: the model.
         size: E, number of elements of the layout.
-        place: tree (T, 1) and slot (S,), int64 each -> element (T, S).
+        place: function of tree (T, 1) and slot (S,), int64 each, that returns elements (T, S).
         trees: int64, numbers of the trees; None for all.
         depths: (T,), last level of each tree, at least its depth; None for its depth.
 
     Returns:
-        for each element, (E,): int64, the node that lies there, a leaf also where it pads the slots
-        below it, -1 in slots of no tree; bool, whether it is in the last level of its tree.
+        for each element, (E,): int64, the node in this slot, which is a leaf also where it pads the
+        slots below it, and -1 where no tree has a slot; bool, whether the slot is in the last level
+        of its tree.
     """
     node_at, ends = np.full(size, -1, np.int64), np.zeros(size, bool)
     steps, depths = find_steps(forest), forest.depths if depths is None else depths
@@ -178,7 +179,7 @@ class CompleteTree(TreeAccess):
 
 @dataclass(frozen=True)
 class CompleteLayout(Layout):
-    """Trees that are complete down to their own depth.
+    """Base class of layouts whose trees are complete down to their own depth.
 
     Attributes:
         trees: T.

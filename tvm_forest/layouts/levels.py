@@ -15,7 +15,7 @@ nodes, and two if it has up to 128. Every level of a tree has a word:
 
 A place that is not below the number of the next inner nodes is a leaf, whose number in its tree is
 that place plus the shift, modulo 256. A tree that is a single leaf has a node that leads to this
-leaf on both sides. Behind the last node there are 256 zeros, for lanes that have arrived and go on.
+leaf on both sides. 256 zeros follow the last node, for lanes that go on after reaching their leaf.
 Walks are in `tir_gen/walks/permutes.py`.
 """
 
@@ -33,13 +33,13 @@ from .protocol import Buffers, Columns, Expr, Hold, Layout, NearTree, read_specs
 from .row_codes.ranks import RankCode, rank_tests
 
 MAX_INNER = 2 * REGISTER
-"""Most inner nodes on one level of a tree, since a byte numbers their children."""
+"""Largest number of inner nodes on one level of a tree, since a byte numbers their children."""
 
 MAX_BYTE = 256
 """Number of values of a byte: the most columns of coded rows, and the most leaves of a tree."""
 
 ROWS, TREES = 16, 4
-"""Rows and trees of a vector of 64 bytes."""
+"""Number of rows, and of trees, whose bytes fill a vector of 64 bytes."""
 
 COLUMNS = 8
 """Number of columns of 16 rows that fill two registers."""
@@ -54,7 +54,7 @@ TABLE_SIZES = (64, 128, 256)
 @register
 @dataclass(frozen=True)
 class LevelsLayout(Layout):
-    """Bytes of all inner nodes, level by level and tree by tree, and tables of leaves.
+    """The bytes of all inner nodes, tree by tree and level by level, and tables of leaves.
 
     Attributes:
         dtype: dtype of leaf values.
@@ -158,7 +158,7 @@ def _name_field(field: int) -> str:
 
 
 def _pad_fields(fields: list[Array]) -> list[Array]:
-    """Pad node fields with zeros, for lanes that have arrived and go on."""
+    """Pad node fields with zeros, for lanes that go on after reaching their leaf."""
     return [np.pad(field, (0, MAX_BYTE)).astype(np.uint8) for field in fields]
 
 
@@ -193,7 +193,7 @@ def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Arr
 
 def _group_nodes(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]:
     """Sort nodes by their group; returns them, and where each group begins."""
-    own = group[nodes].astype(np.min_scalar_type(groups))  # sorted much faster
+    own = group[nodes].astype(np.min_scalar_type(groups))  # small types are sorted much faster
     order = nodes[np.argsort(own, kind="stable")]
     count = np.bincount(own, minlength=groups)
     return order, np.cumsum(count) - count

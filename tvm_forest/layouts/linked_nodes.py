@@ -1,11 +1,11 @@
-"""Shared code of layouts of single nodes: fields of a node, and trees of linked nodes.
+"""Code that layouts without tiles share: fields of a node, and trees of linked nodes.
 
 takes: Forest; gives: feature codes, links to children, and expressions that decode them.
 
-A link is 2 * child + is inner. The child of an inner node is its left one; the right one follows
-it. A leaf is its own child. So the next node is (link + goes right) >> 1 for both: node 5 with the
-children 8 and 9 has the link 17, and 17 >> 1 = 8, 18 >> 1 = 9; leaf 6 has the link 12, and 12 >> 1
-= 13 >> 1 = 6.
+A link is 2 * child + 1 for an inner node, where `child` is the left child, and the right child
+follows it; it is 2 * node for a leaf, which is its own child. So the next node is
+(link + goes right) >> 1 for both: node 5 with the children 8 and 9 has the link 17, and 17 >> 1 =
+8, 18 >> 1 = 9; leaf 6 has the link 12, and 12 >> 1 = 13 >> 1 = 6.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ def count_link_bits(forest: Forest) -> int:
 def find_link_excess(
     forest: Forest, number_nodes: Callable[[Forest], tuple[Array, Array]], bits: int, rest: str
 ) -> str | None:
-    """Return a refusal that names the first node whose link does not fit, None if all do.
+    """Return a text about the first node whose link does not fit; None if all fit.
 
     Args:
         forest: the model.
-        number_nodes: returns the order of nodes, and the place of each, see `link_nodes`.
+        number_nodes: function that returns the order and the places of nodes, see `link_nodes`.
         bits: bits available for a link; none if negative.
         rest: the fields that use the other bits, for the message.
     """
     bits = max(0, bits)
     if count_link_bits(forest) <= bits:
         return None
-    bits = max(0, bits - 1)  # for the child
+    bits = max(0, bits - 1)  # one is the flag of inner nodes
     child = link_nodes(forest, number_nodes(forest)[1]) >> 1
     too_large = child >> bits > 0
     return (

@@ -21,7 +21,7 @@ by tree. A code goes right if it is at least the rank, whatever comparison the m
 Trees are completed to the depth of the deepest one: tests below a leaf have rank 0, which leads
 right, to copies of the leaf. Code exists for trees of 3, 6 or 8 levels, see `DEPTHS`, so shallower
 trees get levels above the root; no row reaches their unused parts, which therefore need no cache.
-Octets hold trees of one class; the last one of each class is filled up with such tests.
+Octets hold trees of one class; the last octet of each class is filled up with empty trees.
 Walks are in `tir_gen/walks/octets.py`.
 """
 
@@ -45,10 +45,10 @@ TREES = 8
 """Number of trees in an octet."""
 
 TILE_LEVELS, TILE_BYTES = 3, 16
-"""Levels of a tile, and bytes of its columns and ranks."""
+"""Number of levels in a tile, and of bytes for its columns and ranks."""
 
 END_WORDS = 16
-"""Words (of a leaf's size) in an end: the lower half holds a tile, the upper half leaves."""
+"""Number of words, as wide as a leaf, in an entry of `ends`: half for a tile, half for leaves."""
 
 MAX_DEPTH, MAX_COLUMNS, MAX_CUTS = 8, 2 * REGISTER, 255
 """Limits: a byte numbers a tree's leaves, two registers hold a row's codes, a byte holds one."""
@@ -58,8 +58,8 @@ DEPTHS = (3, 6, MAX_DEPTH)
 whether all their levels are used or not."""
 
 WAITING = 2
-"""Octets in flight at each tier. So walks read some octets past the last one of a loop; those
-tiles, or zeros after those of all trees, must exist."""
+"""Number of octets whose loads are in flight at each tier. So walks read some octets beyond the end
+of a loop, which must exist: after the last tree there are zeros."""
 
 
 def first_levels(depth: int) -> int:

@@ -1,4 +1,4 @@
-"""The packed layout: the sparse one with every node in a single word of 8 bytes.
+"""The packed layout: like the sparse layout, but every node is a single word of 8 bytes.
 
 takes: Forest; gives: PackedLayout and its arrays.
 
@@ -56,7 +56,7 @@ WORDS_IN_LINE = 8
 """Words, or leaf values, in a cache line of 64 bytes."""
 
 MAX_NEAR_NODES = 4096
-"""Most nodes of an average tree for which trees are stored level by level: 32 KiB."""
+"""Largest average number of nodes of a tree (32 KiB) for which trees are stored level by level."""
 
 
 class PackedNodeBits(NamedTuple):
@@ -129,7 +129,7 @@ class PackedTree(linked.LinkedTree):
 @register
 @dataclass(frozen=True)
 class PackedLayout(linked.LinkedLayout):
-    """All nodes of all trees, one tree after the other, one word each.
+    """The nodes of all trees, one tree after the other, one word for each node.
 
     Attributes:
         feature_bits: width of the feature field.

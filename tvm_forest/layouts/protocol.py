@@ -1,11 +1,11 @@
 """The interface of in-memory layouts of a model, and the table of all layouts.
 
-takes: Forest; gives: a Layout (how to emit a walk) and arrays (what the walk reads).
+takes: Forest; gives: a Layout, which emits the expressions of a walk, and the arrays that it reads.
 
 A layout is one file of this folder, or outside the package, that calls `register`;
 `docs/new_layout.md` writes one. Its buffers become the parameters of canonical functions, and the
-pass that lowers walks gets expressions from its `TreeAccess`. These are created after scheduling,
-so a layout sees the buffers that the schedule left in the walk operator's arguments, be they the
+pass that lowers walks gets expressions from its `TreeAccess`. Expressions are created after
+scheduling, so their buffers are those that the schedule left in the walk operator's arguments: the
 originals or cached copies.
 
 Layouts derive from `Layout`, which separates the buffers of values from those of leaf numbers, and
@@ -37,7 +37,7 @@ Expr = Any  # tirx expression
 Buffers = Mapping[str, "tirx.Var"]
 """The model's buffers by name, to be read with `tirx.BufferLoad(buffers[name], [index])`."""
 Hold = Callable[[str, Expr], Expr]
-"""Stores a value in a new cell and returns the load of it.
+"""A function that stores an expression's value in a new variable, and returns a load of it.
 
 An expression is emitted wherever it is used, and TVM simplifies `Not(a < b)` to `b <= a`, wrong for
 NaN. So hold expressions that are used twice, and float comparisons that may be negated.
@@ -53,7 +53,7 @@ FIELD_TYPES: Mapping[str, tuple[str, ...]] = {
     "feature": ("uint8", "uint16", "uint32"),
     "threshold": ("float32", "float64"),
 }
-"""All types that a field may have."""
+"""By field of a node, all types that a user may request for it."""
 
 Types = Mapping[str, str]
 NO_TYPES: Types = {}
@@ -93,14 +93,14 @@ class NodeTest:
 class NearTree(Protocol):
     """Access to one tree for the directive `cache`, which prefetches what the next walk reads.
 
-    Only the addresses of loads are used, and they may be past the end of a buffer. An empty list
-    means that nothing is prefetched.
+    Only the addresses of the returned loads are used, and they may be past the end of a buffer. An
+    empty list means that nothing is prefetched.
     """
 
     def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
-        """Return a tree's cache lines: (most lines, load in the i-th) pairs.
+        """Return the cache lines of a tree, for each buffer as a pair.
 
-        One pair for each buffer.
+        The pair is the most lines of a tree, and a function that returns a load in the i-th line.
         """
         return []
 
@@ -142,7 +142,7 @@ class TreeAccess(NearTree, Protocol):
     """A node that may be tested in place of a leaf; None if a leaf itself may be tested."""
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Return the test at `node`; `hold(name, expression)` stores a value used twice."""
+        """Return the test at `node`; see `Hold`."""
 
     def test_at_once(self, node: Expr, hold: Hold) -> NodeTest:
         """Return the same as `test`, from one load of a whole node if its fields are adjacent.
@@ -177,7 +177,7 @@ class TreeAccess(NearTree, Protocol):
 
 @dataclasses.dataclass(frozen=True)  # of Python, for users derive such ones from it
 class Layout(ABC):
-    """Base class: a memory layout of a model, with those of its properties that decide the code.
+    """Base class of layouts. An object describes a packed model, as far as code depends on it.
 
     Attributes:
         specs: specs of all arrays, in the order of the functions' parameters.
@@ -199,17 +199,17 @@ class Layout(ABC):
     """Buffers stored tree by tree, so that some trees can be copied as a whole, each with the
         buffer that holds the first element of every tree."""
     instead: ClassVar[str] = ""
-    """Name of a layout that the refusal recommends instead."""
+    """Name of the layout that the error recommends if this one cannot hold a forest."""
     instead_of_sets: ClassVar[str] = ""
     """The same for forests with sets of categories, if it is another layout."""
     only_for_values: ClassVar[tuple[str, ...]] = ("leaf_value",)
-    """Buffers that only walks to a leaf value read."""
+    """Buffers that are read only by walks that return leaf values."""
     only_for_ids: ClassVar[tuple[str, ...]] = ("leaf_id",)
-    """Buffers that only walks to a leaf number read."""
+    """Buffers that are read only by walks that return leaf numbers."""
 
     @property
     def row_code(self) -> RankCode | PlaneCode | None:
-        """How rows are coded before they are walked: the layout's attribute `code`.
+        """The row code of the layout, its attribute `code`: how rows are coded before they walk.
 
         None if walks read the rows themselves.
         """
@@ -226,7 +226,7 @@ class Layout(ABC):
 
     @staticmethod
     def find_excess(counts: Sequence[tuple[int, str, int]]) -> str | None:
-        """Return a refusal that names the first count above its limit; None if all fit.
+        """Return a text about the first count above its limit; None if all are within theirs.
 
         Args:
             counts: (number, what is counted, limit) triples.
@@ -254,8 +254,8 @@ class Layout(ABC):
 
         Args:
             forest: at least one tree, with one value per leaf and no categories; thresholds and
-                leaf values have the same dtype. For leaf vectors and linear leaves, the value is a
-                number, see `leaves`.
+                leaf values have the same dtype. For leaf vectors and linear leaves, the value is
+                the number of the leaf, see `runtime.leaves`.
 
         Returns:
             the layout, and the array of each buffer by name.
@@ -265,19 +265,19 @@ class Layout(ABC):
         """
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the buffers that a walk to a leaf value reads: all but `only_for_ids`."""
+        """Return the buffers that walks for leaf values read: all but `only_for_ids`."""
         return tuple(spec for spec in self.specs if spec.name not in self.only_for_ids)
 
     def id_buffers(self) -> tuple[BufferSpec, ...]:
-        """Return the buffers that a walk to a leaf number reads: all but `only_for_values`."""
+        """Return the buffers that walks for leaf numbers read: all but `only_for_values`."""
         return tuple(spec for spec in self.specs if spec.name not in self.only_for_values)
 
     @abstractmethod
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TreeAccess:
-        """Return access to tree number `tree`, an int64; called once for all hops of a walk."""
+        """Return access to tree number `tree`, int64; a walk calls this once, before its hops."""
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
-        """Return the fields of buffers, by name, for pictures; others are shown as they are."""
+        """Return the fields of buffers by name, for pictures; other buffers are shown as arrays."""
         return {}
 
 
@@ -301,7 +301,7 @@ LAYOUTS: MutableMapping[str, type[Layout]] = LateTable(
 
 
 def register(layout: type[Layout]) -> type[Layout]:
-    """Register a layout under its name, replacing one of that name; a class decorator."""
+    """Register a layout under its name (a class decorator); an older one is replaced."""
     LAYOUTS[layout.name] = layout
     return layout
 
@@ -391,8 +391,8 @@ def _check_values(forest: Forest, field: str, name: str) -> None:
 def round_up(count: int, least: int, most: int) -> int:
     """Round up to `least` times a power of four, or return `count` if that exceeds `most`.
 
-    For constants in code: similar models then get the same constants, and so the same code. The
-    unused rest costs nothing but addresses.
+    For sizes that are constants of compiled code: similar models get the same constants, and so
+    share code. The unused rest costs nothing but addresses.
     """
     size = least
     while size < count:

@@ -94,7 +94,7 @@ class RankedTree(linked.LinkedTree):
 @register
 @dataclass(frozen=True)
 class RankedLayout(linked.LinkedLayout):
-    """All nodes of all trees, one tree after the other, one word each.
+    """The nodes of all trees, one tree after the other, one word for each node.
 
     Attributes:
         code: how rows are coded.

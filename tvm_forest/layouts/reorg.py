@@ -1,9 +1,10 @@
-"""The reorg layout: the array layout node by node, with the trees side by side.
+"""The reorg layout: complete trees, interleaved slot by slot.
 
 takes: Forest; gives: ReorgLayout and its arrays.
 
-Slot 0 of all trees, then slot 1 of all trees, and so on. Threads that walk neighbouring trees of a
-GPU read neighbouring words, at least near the roots. Trees are complete down to their own depth.
+Slot 0 of all trees is followed by slot 1 of all trees, and so on. GPU threads that walk
+neighbouring trees read neighbouring words, at least near the roots. Trees are complete down to
+their own depth.
 
     element = slot * T + tree     threshold[element] = threshold or leaf value
                                   feature[element]   = feature
@@ -94,7 +95,7 @@ class ReorgTree(complete.CompleteTree):
         return tir.BufferLoad(self.buffers["feature"], [self.element(node)])
 
     def heads(self) -> list[Expr]:
-        """Return the top two levels; below them every node is in a line of its own."""
+        """Return loads of the top two levels; below, every node is in a cache line of its own."""
         return [self.number(tir.i64(slot)) for slot in (1, 2, 3)]
 
 

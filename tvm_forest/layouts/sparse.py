@@ -15,9 +15,9 @@ tiles or all leaves. Numbers count through all trees; those from `first leaf` on
     node >= first leaf     leaves[node - first leaf]
 
 A leaf that is a sibling of a tile becomes a tile itself, whose children are copies of it: one hop
-more, never below the deepest leaf. In the peeled layout, such leaves down to the depth that nine
-rows of ten reach stay where they are: a record with the value in place of a threshold. A second
-word of the parent's record marks these children, and a walk adds OWN_RECORD to their numbers.
+more, but never below the deepest leaf. In the peeled layout, such a leaf gets a record of its own,
+with the value in place of a threshold, if it is at most as deep as the walks of 90% of the rows. A
+second word of the parent's record marks these children; a walk adds OWN_RECORD to their numbers.
 
 From "SilvanForge" (SOSP 2024), section 5, sparse representation; with tiles from "Treebeard" (MICRO
 2022), and its draft on probability-based tiling; the self-looping leaves are ours.
@@ -56,7 +56,7 @@ from .protocol import (
 )
 
 MAX_NODES = (1 << 31) - 1
-"""Most tiles and leaves of all trees."""
+"""Largest number of tiles and leaves of all trees together."""
 
 OWN_RECORD = 1 << 40
 """Offset of the numbers of leaves stored as records, so that one comparison finds all leaves."""
@@ -306,7 +306,7 @@ def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
         forest.node_tree[node],
         round_up(max(1, len(node)), 1 << 14, MAX_NODES - len(leaf)),
     )
-    # In front of a tile's children stand the roots up to its tree's, and the children of others.
+    # Before a tile's children come the roots of trees up to its own, and other tiles' children.
     roots, single_roots = np.cumsum(~is_single)[tree], np.cumsum(is_single)[tree]
     tile_child = roots + ways * (np.cumsum(~is_end & ~stays) - 1)
     leaf_child = first_leaf + single_roots + ways * (np.cumsum(is_end) - 1)
@@ -321,7 +321,7 @@ def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
 def _write_records(
     forest: Forest, table: TileTable, record: records.TileRecord, plan: _Plan
 ) -> Array:
-    """Write the records; a leaf among tiles tests nothing, since all its children are equal."""
+    """Write the records; one for a leaf among tiles needs no tests, as its children are equal."""
     words = np.zeros((max(1, len(plan.node)), record.width), record.word)
     tile = table.tile_of[plan.node]
     here = np.flatnonzero(tile >= 0)

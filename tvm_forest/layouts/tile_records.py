@@ -1,4 +1,4 @@
-"""Records of tiles: the code that layouts of tiles share.
+"""Records of tiles, and other code that layouts of tiles share.
 
 takes: a TileTable; gives: an array with one record for each tile (`TileRecord`), and loads from it
 (`TileTree`).
@@ -244,7 +244,7 @@ class TileTree(TreeAccess):
         shifted = tir.shift_right(self.word(node, record.lanes + at), bits.astype(record.word))
         if record.feature_bits < 32:
             feature = shifted.astype("int64") & tir.i64((1 << record.feature_bits) - 1)
-        else:  # a mask of so many bits is no index of 32 bits, as kernels count
+        else:  # kernels use 32-bit indices, into which a mask of 32 bits does not fit
             feature = shifted.astype("int32").astype("int64")
         bit = (tir.i64(0) + place).astype("int32")
         left = (

@@ -1,9 +1,9 @@
-"""TVM's TIR, for the half of a layout that reads: `tir.BufferLoad(...)` is `tvm.tirx.BufferLoad`.
+"""Stands in for `tvm.tirx`, for code that emits expressions: `tir.BufferLoad` is TVM's.
 
 takes: the name of a TIR construct; gives: the construct.
 
-Importing tvm takes a second, and packing does not need it. So this module stands in for `tvm.tirx`,
-and imports it when a layout creates its first expression.
+Importing tvm takes a second, and packing a model into arrays does not need it. So this module
+imports `tvm.tirx` only when a layout creates its first expression.
 """
 
 from __future__ import annotations

@@ -62,14 +62,14 @@ def save_model(
 
     Args:
         model: a Predictor, or what `tvm_forest.build` takes.
-        path: of the folder, which must not exist or be empty.
-        mlflow_model: to which the flavour is added.
-        signature: what the function takes and gives, to which the param "kind" is added; None for
-            what follows from the example, and False for none, with which MLflow drops all params.
+        path: path of the folder, which must not exist or be empty.
+        mlflow_model: the MLflow model to which the flavour is added; None makes a new one.
+        signature: the signature of the function, to which the param "kind" is added; None infers it
+            from the example. False means no signature, so that MLflow drops all params.
         input_example: some rows, such as a frame; or a pair of rows and params.
-        pip_requirements: of the environment; None for this package alone.
-        options: others of `mlflow.pyfunc.save_model`, such as conda_env, code_paths, metadata,
-            extra_pip_requirements.
+        pip_requirements: requirements of the environment; None for this package alone.
+        options: further arguments of `mlflow.pyfunc.save_model`, such as conda_env, code_paths,
+            metadata, extra_pip_requirements.
 
     Raises:
         ForestError: the model cannot be compiled or saved, or refuses the example.
@@ -105,7 +105,7 @@ def _allow_categories(signature: Any, example: Any) -> Any:
     if not hasattr(example, "dtypes") or not hasattr(example, "columns"):
         return signature
     labelled = {name for name, dtype in example.dtypes.items() if str(dtype) == "category"}
-    anything: Any = AnyType  # it has no types
+    anything: Any = AnyType  # the class has no type annotations
     columns = [
         ColSpec(anything(), spec.name) if spec.name in labelled else spec
         for spec in signature.inputs.inputs
@@ -114,7 +114,7 @@ def _allow_categories(signature: Any, example: Any) -> Any:
 
 
 def _allow_kinds(signature: ModelSignature | None) -> ModelSignature:
-    """Add the kind of prediction to the signature, since MLflow drops other params."""
+    """Add the param "kind" to the signature, since MLflow drops params that are not in it."""
     inputs, outputs, params = None, None, ParamSchema([])
     if signature is not None:
         inputs, outputs, params = signature.inputs, signature.outputs, signature.params or params
@@ -129,12 +129,12 @@ def log_model(model: Any, name: str | None = None, **options: Any) -> ModelInfo:
 
     Args:
         model: see `save_model`.
-        name: of the logged model.
-        options: of `save_model`, and of `mlflow.models.Model.log`, such as registered_model_name,
-            params, tags, step.
+        name: name of the logged model.
+        options: further arguments of `save_model`, and of `mlflow.models.Model.log`, such as
+            registered_model_name, params, tags, step.
 
     Returns:
-        ModelInfo: its `model_uri` is what `load_model` takes.
+        ModelInfo: pass its `model_uri` to `load_model`.
     """
     flavor = sys.modules[__name__]
     return Model.log(artifact_path=None, name=name, flavor=flavor, model=model, **options)
@@ -146,13 +146,13 @@ def load_model(
     """Load the predictor of a model of MLflow.
 
     Args:
-        model_uri: such as "models:/m-...", "runs:/<run>/model" or the path of a folder.
-        dst_path: folder to which the model is copied; None for one of MLflow's.
+        model_uri: a URI such as "models:/m-...", "runs:/<run>/model", or the path of a folder.
+        dst_path: folder to which the model is copied; None for a folder of MLflow's.
         recompile: run none of the stored code, see `tvm_forest.load_predictor`.
 
     Raises:
-        InputError: the model has not this flavour.
-        ModelFormatError: its file is damaged.
+        InputError: the model does not have this flavour.
+        ModelFormatError: the file of the model is damaged.
     """
     folder = download_artifacts(artifact_uri=str(model_uri), dst_path=dst_path)
     flavors = Model.load(folder).flavors
@@ -166,7 +166,7 @@ def load_model(
 
 
 class Function:
-    """The model as the Python function that MLflow calls."""
+    """A predictor in the form of a Python function (pyfunc) that MLflow calls."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
@@ -179,12 +179,12 @@ class Function:
         """Predict rows.
 
         Args:
-            data: a frame of pandas, whose columns are taken by their names, and categories as
-                texts too, or what else `Predictor.predict` takes.
-            params: "kind" is the method, such as "predict_proba"; `predict` if there is none.
+            data: a pandas frame, whose columns are found by name and whose categories may be texts;
+                or any other rows that `Predictor.predict` takes.
+            params: "kind" is the name of the Predictor's method, "predict" by default.
 
         Raises:
-            InputError: a column is missing, or there is no such kind.
+            InputError: a column is missing, or the kind is unknown.
         """
         kind = (params or {}).get("kind", "predict")
         if kind not in KINDS:
@@ -199,7 +199,7 @@ class Function:
 
 
 def _label_numbers(frame: Any, forest: Forest) -> Any:
-    """Return a frame whose numerically labelled category columns have the dtype `category`."""
+    """Return a frame in which columns of numeric categories have the dtype `category`."""
     known = forest.category_names.items()
     labelled = [frame.columns[i] for i, names in known if str not in set(map(type, names))]
     return frame.astype(dict.fromkeys(labelled, "category")) if labelled else frame

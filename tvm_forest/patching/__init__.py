@@ -1,16 +1,16 @@
 """Makes the fitted forests of unmodified programs predict by compiled code.
 
-takes: fitted estimators, when a program calls them; gives: what their own methods give, sooner.
+takes: calls of fitted estimators by a program; gives: the results of their own methods, sooner.
 
-    patch --> imports: classes of libraries, now or when they are imported
+    patch --> imports: patches classes of libraries, now or when they are imported
                 |
-              methods: stands for one method of a class; asks `records` for a predictor
+              methods: replaces one method of a class; gets a predictor from `records`
                 |
-              records: what is known of one estimator; compiles when `pace` says that it pays
+              records: the record of one estimator; compiles it when `pace` expects that to pay
                 |
-              states: tells whether the estimator is still the one that was compiled
+              states: detects whether the estimator has changed since it was compiled
 
-`families` says, for each kind of estimator, what it is made of and how its rows are taken.
+`families` defines, for each kind of estimator, its state, its rows and its patched methods.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .tally import Tally
 
 
 class Patched:
-    """What `patch` returns: a context at whose end `unpatch` is called.
+    """The result of `patch`: a context manager that calls `unpatch` at its end.
 
-    `print(patched)` shows what has run compiled since `patch`, and what has not, and why.
+    `print(patched)` shows which calls have run compiled since `patch`, and which have not, and why.
     """
 
     def __init__(self, tally: Tally) -> None:
@@ -53,19 +53,20 @@ _patched: Patched | None = None
 def patch(*, after_s: float = AFTER_S) -> Patched:
     """Let estimators of this process predict by compiled code, wherever they are made and called.
 
-    The forests of scikit-learn and the estimators of XGBoost, LightGBM and CatBoost are meant, of
-    libraries that are imported already or later. An estimator is compiled once its predictions
-    have taken `after_s` seconds, by another process while it goes on as it is. From then on its
-    methods give what they gave before, to the bit; what compiled code cannot give so is left to
-    the library, and the logger "tvm_forest" tells why (docs/sklearn.md).
+    This patches the forests of scikit-learn and the estimators of XGBoost, LightGBM and CatBoost,
+    whether the libraries are imported already or later. An estimator is compiled once its
+    predictions have taken `after_s` seconds, by another process while the estimator goes on as it
+    is. After that its methods return the same as before, to the bit. Calls that compiled code
+    cannot answer to the bit are left to the library; the logger "tvm_forest" names the reason
+    (docs/sklearn.md).
 
-    A second call changes `after_s` and nothing else.
+    A second call only changes `after_s`.
 
     Args:
         after_s: seconds that predictions of one estimator must have taken.
 
     Returns:
-        Patched: usable as a context, at whose end `unpatch` is called; printed, a summary.
+        Patched: a context manager that calls `unpatch` at its end; `print` shows a summary.
 
     Raises:
         InputError: after_s is no number from 0 on.
@@ -82,7 +83,7 @@ def patch(*, after_s: float = AFTER_S) -> Patched:
 
 
 def unpatch() -> None:
-    """Give estimators their own methods back, and forget what was compiled for them."""
+    """Restore the estimators' own methods, and drop the code that was compiled for them."""
     global _patched
     if _patched is not None:
         _patched = None

@@ -1,9 +1,9 @@
-"""Estimators around boosters of XGBoost, LightGBM and CatBoost.
+"""Detects changes of boosters of XGBoost, LightGBM and CatBoost, and checks their rows.
 
 takes: fitted estimators, rows; gives: states, plain arrays of rows.
 
-The trees of a booster can only be changed through its methods. Those that are not known to leave it
-as it is, old ones and new, give it another stamp (`list_changers`).
+The trees of a booster can only be changed through its methods. Every method that is not known to
+leave the booster unchanged gives it a new stamp (`list_changers`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..forest import Forest
 
 _READERS = set(
-    # of all, and of XGBoost
+    # of all libraries, and of XGBoost
     "predict predict_proba predict_log_proba inplace_predict score attr attributes copy dump_model "
     "eval eval_set get_categories get_dump get_fscore get_score get_split_value_histogram "
     "num_boosted_rounds num_features save_config save_model save_raw trees_to_dataframe "
@@ -49,9 +49,9 @@ _READERS = set(
     "_get_tree_node_to_leaf _get_tree_splits _get_tree_step_nodes _staged_predict_iterator "
     "_leaf_indexes_iterator".split()
 )
-"""Methods that leave a booster as it is."""
+"""Methods that do not change a booster."""
 _CHANGERS = {"__init__", "__setstate__"}
-"""Special methods that do not."""
+"""Special methods that change a booster."""
 
 BOOSTERS = {
     "xgboost.sklearn": ("xgboost.core", ("Booster",)),
@@ -61,7 +61,7 @@ BOOSTERS = {
         ("_CatBoostBase", "CatBoost", "CatBoostClassifier", "CatBoostRegressor", "CatBoostRanker"),
     ),
 }
-"""By module of estimators, the classes that contain the trees."""
+"""By module of the estimators, the module and the classes of the objects that hold the trees."""
 
 
 def list_changers(cls: type) -> dict[str, Any]:
@@ -130,10 +130,10 @@ def _to_plain(value: Any) -> Any:
 
 
 def to_plain_rows(model: Any, rows: Any, forest: Forest) -> Array:
-    """Return rows that the library accepts without a check or warning.
+    """Return rows as an array, if the library would accept them without an error or a warning.
 
     Raises:
-        InputError: rows that it may refuse, warn of, or read in another way than by their places.
+        InputError: the library might refuse the rows, warn about them, or reorder their columns.
     """
     named = hasattr(rows, "columns") and hasattr(rows, "to_numpy")
     names, given = forest.given_names, rows

@@ -1,10 +1,10 @@
-"""Kinds of estimators: what each is made of, how it takes rows, and what compiled code gives.
+"""Defines the kinds of estimators that are patched: their states, rows and methods.
 
-takes: fitted estimators, rows; gives: states, rows that were checked, answers.
+takes: fitted estimators, rows; gives: states, rows that were checked, results of compiled code.
 
-No library is imported here. Of scikit-learn those methods are replaced that add up trees, and what
-becomes of the sums remains its own: labels, links, lists for several targets. `predict` of a
-random forest, for one, calls `predict_proba`.
+No library is imported here. In scikit-learn, only the methods that add up trees are replaced. They
+are called by other methods, such as the `predict` of a random forest, which calls `predict_proba`
+and makes labels of the result.
 """
 
 from __future__ import annotations
@@ -39,14 +39,19 @@ class Family:
     """A kind of estimators, patched in the same way.
 
     Attributes:
-        answers: what compiled code does for each method that is replaced; given the estimator, a
-            predictor and rows that were checked.
-        state: differs once the estimator may predict otherwise; raises where it cannot tell.
-        rows: returns rows as compiled code takes them, as the library checks them, or raises.
-        refuse: raises for an estimator that is not to be compiled, whatever `load` thinks of it.
-        inexact: tells why the answer of a method would not be equal to the bit.
-        is_read_at_once: the library may not be used while a thread reads the estimator.
-        ignored: arguments by name that change no bit.
+        answers: by name of a replaced method, the function that computes its result from the
+            estimator, a predictor and checked rows.
+        state: function of an estimator; its result differs if the estimator may predict otherwise.
+            It raises an error if it cannot detect that.
+        rows: function that checks rows as the library does, and returns those for compiled code; it
+            raises an error for rows that are left to the library.
+        refuse: function that raises an error for an estimator that must not be compiled, even if
+            `load` accepts it.
+        inexact: function of a method's name and the model, which returns the reason why results of
+            compiled code would not be equal to the bit, or None.
+        is_read_at_once: whether the estimator must be read on the calling thread, because the
+            library must not be used meanwhile.
+        ignored: names of arguments that change no bit.
     """
 
     answers: Mapping[str, Answer]
@@ -74,14 +79,14 @@ def _digest_trees(estimators: Iterable[Any]) -> tuple[Any, ...]:
     """Return a digest of fitted trees of `sklearn.tree`.
 
     Raises:
-        UnsupportedModel: a tree is of another class, which may predict in another way.
+        UnsupportedModel: a tree is of another class, which may predict differently.
     """
     arrays: list[Array] = []
     for estimator in estimators:
         tree = estimator.tree_
         if type(estimator).__module__ != "sklearn.tree._classes" or "predict" in vars(estimator):
             raise UnsupportedModel(f"estimators_: {type(estimator).__name__} may predict otherwise")
-        parts = tree.__getstate__()  # views, which no version copies
+        parts = tree.__getstate__()  # arrays are views: no version of scikit-learn copies them
         arrays += (parts["nodes"], parts["values"])
     return digest_arrays(arrays)
 
@@ -150,7 +155,7 @@ def _are_checked(model: Any, rows: Any, _: Forest) -> Array:
 
 def _count_threads(n_jobs: Any) -> int:
     """Return the number of threads that scikit-learn would use."""
-    joblib = import_module("joblib")  # which scikit-learn has imported
+    joblib = import_module("joblib")  # scikit-learn has imported it
     return int(joblib.effective_n_jobs(n_jobs))
 
 
@@ -215,7 +220,7 @@ def _predict_chances(model: Any, predictor: Predictor, rows: Array) -> Any:
 
 
 def _tell_inexact(name: str, forest: Forest) -> str | None:
-    """Return why a booster's values are not bit-equal: its library has another exponential."""
+    """Return why values of a booster are not bit-equal (the library's `exp` differs), or None."""
     if LINK_ULPS[forest.link] and not (name == "predict" and forest.gives_labels):
         return f"{name} may differ in the last places, by the link {forest.link}"
     return None
@@ -251,4 +256,4 @@ FAMILIES: Mapping[str, Mapping[str, Family]] = {
         ("CatBoostClassifier", "CatBoostRegressor", "CatBoostRanker"), _BOOSTERS
     ),
 }
-"""The patched classes of each module."""
+"""By module and class, the family of each patched class."""

@@ -1,8 +1,8 @@
 """Patches classes of libraries, at once or when a library is imported.
 
-takes: the tables of `families` and `boosters`; gives: nothing; `end` puts all back.
+takes: the tables of `families` and `boosters`; gives: nothing; `end` restores all methods.
 
-A library that the program does not import is not imported.
+Libraries that the program does not import are not imported here either.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _replaced: list[tuple[type, str, Any, Any]] = []
 
 
 class _Watch:
-    """An import hook that patches a module of ours after it has run."""
+    """An import hook that patches the modules of `FAMILIES` after they have run."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
+        """Find a module of `FAMILIES` by the other finders, and arrange for its patches."""
         if name not in FAMILIES:
             return None
         for finder in sys.meta_path:
@@ -44,7 +44,7 @@ _WATCH = _Watch()
 
 
 def _replace_after(spec: ModuleSpec) -> None:
-    """Wrap the module's own loader, so that methods are replaced after it has run."""
+    """Wrap the loader of a module, so that methods are replaced after the module has run."""
     loader: Any = spec.loader
     if not hasattr(loader, "__dict__") or not hasattr(loader, "exec_module"):
         return
@@ -89,7 +89,7 @@ def _replace_in(module_name: str) -> None:
             found += [(cls, name, new) for name, new in list_changers(cls).items()]
     for class_name, family in FAMILIES[module_name].items():
         cls = getattr(module, class_name, None)
-        if isinstance(cls, type):  # all methods are taken before the first is replaced
+        if isinstance(cls, type):  # all originals are collected before the first is replaced
             owns = {name: getattr(cls, name, None) for name in family.answers}
             found += [
                 (cls, name, stand_for(cls, name, family, own))

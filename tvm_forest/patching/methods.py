@@ -1,6 +1,6 @@
-"""Replacements for methods of estimators.
+"""Replaces methods of estimators.
 
-takes: a call; gives: what the method gives, from compiled code where that is equal to the bit.
+takes: a call; gives: the result of the method, from compiled code if that is equal to the bit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .families import Family
 
 _WITHIN = threading.local()
-"""`estimators`: ids of the estimators whose own methods are running on this thread."""
+"""Its attribute `estimators` has the ids of estimators whose own methods run on this thread."""
 
 
 class _Left(Exception):
@@ -29,10 +29,10 @@ def stand_for(cls: type, name: str, family: Family, own: Callable[..., Any]) -> 
     """Return a replacement for a method, which runs compiled code where it can.
 
     Args:
-        cls: the class; those that derive from it keep its own method, for they may predict in
-            another way.
-        name: of the method.
-        family: what the estimator is made of.
+        cls: the class; for derived classes the library's method is called, because they may predict
+            differently.
+        name: name of the method.
+        family: the family of the class.
         own: the method of the library.
     """
     stand = _Stand(cls, name, family, own)
@@ -89,7 +89,7 @@ class _Stand:
         """Return the predictor for a call, or raise `_Left`.
 
         Raises:
-            _Left: there is none, or it is not to be used.
+            _Left: there is no predictor, or this call must or should not use it.
         """
         if type(model) is not self.cls:
             raise _Left(f"it derives from {self.cls.__name__}")
@@ -109,8 +109,8 @@ class _Stand:
         """Return the result of compiled code.
 
         Raises:
-            _Left: the estimator has changed, or the rows are for the library, which says what is
-                wrong with them if something is.
+            _Left: the estimator has changed, or the rows are left to the library, which reports
+                what is wrong with them.
         """
         try:
             if self.family.state(model) == ready.state:

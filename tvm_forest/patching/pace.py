@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 
 TRIES = 3
-"""Calls of compiled code before its durations count: the first ones have cold caches."""
+"""Number of calls of compiled code before its durations count: the first have cold caches."""
 
 
 class Pace:
-    """The shortest durations of both, by the binary digits of the number of rows."""
+    """The shortest durations of the library and of compiled code, by the number of rows.
+
+    Numbers of rows are grouped by the number of their binary digits.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -39,8 +42,9 @@ class Pace:
     def prefers_ours(self, n_rows: int) -> bool:
         """Return whether compiled code should be called.
 
-        It is tried for as many rows as the library was timed with. What holds for fewer holds for
-        more until the library was timed, which it is where it was faster for fewer, or for none.
+        If the library was timed with about as many rows, compiled code is tried `TRIES` times, and
+        then the faster one is called. If not, the choice for the next smaller number of rows with
+        which the library was timed holds; if there is none, the library is called, and so timed.
         """
         return self._prefers_ours(n_rows.bit_length())
 

@@ -1,9 +1,9 @@
-"""Records of the estimators that have predicted.
+"""Keeps a record of each estimator that has predicted, with its predictor.
 
-takes: estimators; gives: a predictor of what they are now, or why there is none.
+takes: estimators; gives: a predictor of their current state, or the reason why there is none.
 
-Nothing here waits. An estimator is read on a thread, or at once where its library is not safe to be
-read while it is used, and `build(wait=False)` compiles it in another process.
+Nothing here waits. An estimator is read on a separate thread, or at once if its library must not be
+used meanwhile, and `build(wait=False)` compiles it in another process.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .families import Family
 
 AFTER_S = 0.5
-"""Default seconds of an estimator's predictions before it is compiled: about the time that
-compiling takes, which another process does meanwhile."""
+"""By default, an estimator is compiled after its predictions have taken so many seconds: about as
+long as another process takes to compile it."""
 
 PATIENCE = 10
 """Factor of prediction time after which a refused estimator is examined again."""
@@ -35,7 +35,13 @@ PATIENCE = 10
 
 @dataclass
 class Rule:
-    """Settings for all estimators, see `patch`; `build` compiles a forest."""
+    """Settings for all estimators.
+
+    Attributes:
+        after_s: see `patch`.
+        build: the function that compiles a forest.
+        tally: counts of calls.
+    """
 
     after_s: float = AFTER_S
     build: Callable[[Forest], Predictor] = lambda forest: api.build(forest, wait=False)
@@ -58,8 +64,8 @@ class Record:
     """The record of one estimator.
 
     Attributes:
-        pace: how long its calls took.
-        reason: why its own methods run.
+        pace: the durations of its calls.
+        reason: why its own methods are called, as text.
     """
 
     def __init__(self) -> None:
@@ -107,7 +113,7 @@ class Record:
             forest = api.load(estimator)
             if family.state(estimator) == state:  # else it was trained meanwhile
                 self._ready = Ready(state, forest, RULE.build(forest))
-        except Exception as error:  # of any library, to which its own methods are the answer
+        except Exception as error:  # any error of a library; its own methods go on
             self._refuse(error)
         finally:
             self._reads = False

@@ -1,6 +1,6 @@
 """Runs a Python program as `python` does, with `patch` in effect.
 
-takes: the words of a command line; gives: what the program does, its exit status, a summary.
+takes: the words of a command line; gives: the exit status of the program, and a printed summary.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ def run(words: Sequence[str]) -> int:
     """Run a program, patched, and print the summary when the process exits.
 
     Args:
-        words: options of ours, then a script, or `-m` and a module, then the program's own words.
+        words: options of `tvm-forest run`, then a script, or `-m` and a module, then the arguments
+            of the program.
 
     Returns:
-        int: the exit status, unless the program has left by one itself.
+        int: the exit status.
 
     Raises:
-        SystemExit: as the program does.
+        SystemExit: if the program raises it.
     """
     words, after_s = list(words), AFTER_S
     try:
@@ -55,7 +56,7 @@ def run(words: Sequence[str]) -> int:
     except (IndexError, ValueError):
         print(USAGE, file=sys.stderr)
         return _WRONG
-    atexit.register(_tell, patched)  # before what the program registers, so after it
+    atexit.register(_tell, patched)  # registered first, so it runs after the program's functions
     sys.argv[:] = [name, *arguments]
     return _guard(lambda: _run_module(name) if is_module else _run_script(name))
 
@@ -69,7 +70,7 @@ def _tell(patched: object) -> None:
 
 
 def _guard(program: Callable[[], None]) -> int:
-    """Run a program; tracebacks are shown as by Python, without our frames."""
+    """Run a program; show its tracebacks as Python does, without frames of this package."""
     try:
         program()
     except SystemExit:
@@ -84,7 +85,7 @@ def _guard(program: Callable[[], None]) -> int:
             atexit._run_exitfuncs()
             sys.stdout.flush()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)  # so that a shell knows
+            os.kill(os.getpid(), signal.SIGINT)  # so that the shell sees the interrupt
         return _FAILED
     return 0
 
@@ -95,7 +96,7 @@ def _is_before(file: str) -> bool:
 
 
 def _set_first_path(folder: str) -> None:
-    """Set the first entry of `sys.path`, in place of our command's folder."""
+    """Set the first entry of `sys.path`, which was the folder of the command `tvm-forest`."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
 
@@ -120,8 +121,8 @@ def _run_module(name: str) -> None:
 def _execute(code: Any, file: str | None, loader: Any, **names: Any) -> None:
     """Run the code of the program as the module `__main__`.
 
-    The module stays when its last line was run: what the program has registered for its end, and
-    its threads, still use it.
+    The module is kept after its last line: the program's threads, and functions that it registered
+    with `atexit`, may still use it.
     """
     module = types.ModuleType("__main__")
     names = {"__spec__": None, "__cached__": None, "__annotations__": {}, **names}

@@ -1,10 +1,10 @@
 """Detects whether an object has changed since it was compiled.
 
-takes: arrays, objects; gives: numbers that differ if they do.
+takes: arrays, objects; gives: digests and stamps that differ if these have changed.
 
-Trees of scikit-learn may be written to through views that anybody holds, so arrays are
-compared by their contents. Boosters hide their trees behind calls of a library; each method of
-theirs that may change one gives it a new stamp.
+Any code may hold a view of a scikit-learn tree and write to it, so arrays are compared by their
+contents. The trees of a booster can only be changed by its methods; each method that may change it
+gives it a new stamp.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Held = TypeVar("Held")
 
 
 class WeakTable(Generic[Held]):
-    """Values by the identity of objects, dropped together with them.
+    """A table of values by the identity of objects; a value is dropped with its object.
 
-    Unlike a WeakKeyDictionary, it asks for no hash: estimators may define what is equal.
+    Unlike a WeakKeyDictionary, it needs no hash, which estimators that define `__eq__` lack.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class WeakTable(Generic[Held]):
         return found
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all values."""
         with self._lock:
             self._entries.clear()
 
@@ -106,8 +106,8 @@ def _weights(size: int) -> Array:
 def digest_arrays(arrays: Iterable[Array]) -> tuple[Any, ...]:
     """Return a digest of the contents of arrays, computed at memory speed.
 
-    Each is a sum of its words times odd random numbers. A word that changes always changes it;
-    several may cancel each other by chance, as often as two hashes of 64 bits are equal.
+    The digest of an array is the sum of its 64-bit words times odd random numbers. A change of one
+    word always changes it; changes of several words cancel as rarely as 64-bit hashes collide.
 
     Raises:
         TypeError: an array of Python objects.

@@ -1,4 +1,4 @@
-"""Counts of calls that ran compiled, and of others with the reason.
+"""Counts the calls that ran compiled, and the others by their reason.
 
 takes: calls; gives: a summary, and a line of the log for each new reason.
 """
@@ -27,9 +27,9 @@ class Tally:
         """Count a call.
 
         Args:
-            name: of the class.
+            name: name of the class.
             reason: why the library's own method has run; None for compiled code.
-            n_rows: rows of the call.
+            n_rows: number of rows of the call.
         """
         with self._lock:
             is_new = (name, reason) not in self._counts

@@ -1,9 +1,11 @@
-"""Quantile forests: what the training rows in the leaves of a row say of its target.
+"""Quantile forests: predict a distribution of the target from training rows in the same leaves.
 
 takes: a fitted estimator of quantile-forest, or a model with training rows and targets; gives:
 QuantilePredictor.
 
     rows --leaves of all trees--> samples --counts by rank--> quantiles, means, scores, proximities
+
+A sample is a training row in a leaf; a tally counts the samples of a row by the rank of the target.
 
 Meinshausen, Quantile Regression Forests, 2006. The code of tallies is emitted by
 `tir_gen.leaf_samples`.
@@ -38,7 +40,7 @@ from .tallies import check_target
 LIBRARY = "quantile_forest"
 
 OLDEST = (1, 4)
-"""The first version whose rules are known."""
+"""The oldest supported version of quantile-forest."""
 
 ESTIMATORS = ("RandomForestQuantileRegressor", "ExtraTreesQuantileRegressor")
 
@@ -47,8 +49,8 @@ def read_estimator(model: Any) -> tuple[Forest, LeafSamples]:
     """Return the trees and the samples of a fitted estimator of quantile-forest.
 
     Raises:
-        ModelFormatError: it is not fitted, or its parts do not fit together.
-        UnsupportedModel: a class that derives from its estimators, or see `read_library`.
+        ModelFormatError: the estimator is not fitted, or its parts contradict each other.
+        UnsupportedModel: the class is derived, the version too old, or see `read_library`.
     """
     name = type(model).__name__
     with name_in_errors(f"quantile-forest {name}"):
@@ -95,16 +97,16 @@ def build_quantiles(
     """Compile a forest that predicts quantiles, from any model and its training rows.
 
     A row's quantiles are those of the targets of the training rows that end in the same leaves. An
-    estimator of quantile-forest has them inside: give it to `build`.
+    estimator of quantile-forest stores them itself: pass it to `build`.
 
     Args:
-        model: see `load`; a forest whose trees are alike in weight, such as a random forest.
-        rows: (N, F), rows of the training, or others whose targets are known.
-        targets: (N,) or (N, C), their targets.
-        in_bag: leave out of each tree the rows that it did not draw, and count others as often as
-            it did, as quantile-forest does. For forests of scikit-learn; rows must be those of the
-            training, in their order.
-        default_quantiles: what `predict` gives: quantiles, or "mean".
+        model: see `load`; a forest whose trees have equal weights, such as a random forest.
+        rows: (N, F), the training rows, or other rows whose targets are known.
+        targets: (N,) or (N, C), the targets of the rows.
+        in_bag: for each tree, leave out the rows that it did not draw in training, and count others
+            as often as it drew them, as quantile-forest does. For forests of scikit-learn; rows
+            must be the training rows in their order.
+        default_quantiles: what `predict` returns: quantiles, or "mean".
         target, schedule, n_jobs: see `build`; for the CPU at hand.
 
     Returns:
@@ -143,7 +145,7 @@ def build_quantiles(
 
 
 def _list_drawn(where: str, model: Any, n_rows: int) -> list[Array]:
-    """Return the rows that each tree of a forest of scikit-learn drew."""
+    """Return the training rows that each tree of a forest of scikit-learn drew."""
     drawn = getattr(model, "estimators_samples_", None)
     if drawn is None:
         raise InputError(

@@ -1,15 +1,15 @@
-"""Quantiles and means of the samples that rows reach, by the definitions of quantile-forest.
+"""Computes quantiles and means of the samples that rows reach, as quantile-forest defines them.
 
 takes: Tallies, leaves of rows; gives: float64 arrays.
 
-Three definitions of a quantile q of n samples, between which quantile-forest chooses:
+quantile-forest has three definitions of the quantile q of n samples:
 
     weighted     the first training row at which the weights pass q (n - 1) + 1, and the one before
-    unweighted   the samples in order, at the place q (n - 1)
-    single       the same by `numpy.quantile`, where each leaf has one sample
+    unweighted   the sorted samples at place q (n - 1)
+    single       the same by `numpy.quantile`, if each leaf has one sample
 
-They differ in roundings, and the first one in how it interpolates rows that count several times.
-Each operation here is one of the library's, in its order.
+They differ in rounding, and the first one in how it interpolates rows that count several times.
+The operations are those of the library, in the same order.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from .tallies import Tallies
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 ROUNDINGS: dict[str, Any] = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}
-"""How those that take one sample of single ones find its place."""
+"""For the definition "single", the rounding of places by interpolations that take one sample."""
 
 MEAN = "mean"
 
 MAX_NUMBERS = 1 << 22
-"""Leaves, or results, of rows that are computed together."""
+"""Number of leaves, or of results, that are computed together."""
 
 TIE = 1e-16
-"""How near to the middle a place is between both."""
+"""Largest distance from 0.5 at which a fraction counts as midway between two samples."""
 
 
 class Asked(NamedTuple):
-    """What is asked for.
+    """The estimates that a user asks for.
 
     Attributes:
         quantiles: float64 (Q,), from 0 to 1; None for the mean.
         interpolation: one of `INTERPOLATIONS`.
-        weighted: see the module.
+        weighted: whether quantiles are weighted, see the module.
         shared: whether the samples of a leaf share one weight.
-        together: whether the samples of all trees are one sample; else trees are averaged.
+        together: whether the samples of all trees are pooled; otherwise the estimates of trees are
+            averaged.
     """
 
     quantiles: Array | None
@@ -56,18 +57,18 @@ class Asked(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Numbers for each row and target."""
+        """Q, the number of results for each row and target."""
         return 1 if self.quantiles is None else len(self.quantiles)
 
 
 def read_asked(
     where: str, quantiles: Any, interpolation: str, weighted: bool, shared: bool, together: bool
 ) -> Asked:
-    """Check what a user asks for.
+    """Check the arguments of a user, and return them as `Asked`.
 
     Raises:
-        InputError: no such quantile or interpolation.
-        UnsupportedModel: shared weights of trees that are averaged.
+        InputError: there is no such quantile or interpolation.
+        UnsupportedModel: leaves share weights, but trees are averaged.
     """
     if interpolation not in INTERPOLATIONS:
         raise InputError(
@@ -95,12 +96,12 @@ def read_asked(
 
 
 def estimate(tallies: Tallies, leaves: Array, asked: Asked, n_jobs: int | None) -> Array:
-    """Return what is asked for, float64 (R, C, Q), NaN where a row reaches no sample.
+    """Compute estimates for rows, float64 (R, C, Q), NaN where a row reaches no sample.
 
     Args:
-        tallies: of the model.
-        leaves: int32 (R, T).
-        asked: what.
+        tallies: the tallies of the model.
+        leaves: int32 (R, T), the leaves that rows reach.
+        asked: which estimates.
         n_jobs: see `Predictor.predict`.
     """
     samples = tallies.samples
@@ -115,7 +116,7 @@ def estimate(tallies: Tallies, leaves: Array, asked: Asked, n_jobs: int | None) 
 
 
 class _Estimate(NamedTuple):
-    """What is asked for of one target."""
+    """Computes the estimates for one target, `output`."""
 
     tallies: Tallies
     asked: Asked
@@ -123,7 +124,7 @@ class _Estimate(NamedTuple):
     n_jobs: int | None
 
     def of_rows(self, leaves: Array) -> Array:
-        """Return (R, Q) of the samples that each row reaches."""
+        """Return estimates (R, Q) from the pooled samples of each row."""
         single = self.tallies.samples.single
         if self.asked.quantiles is None:
             return (self._average_single if single else self._average)(leaves)[:, None]
@@ -132,7 +133,7 @@ class _Estimate(NamedTuple):
         return self._select(leaves, self.asked.quantiles)
 
     def of_trees(self, leaves: Array) -> Array:
-        """Return (R, Q), averages over the trees of what the samples of each leaf say."""
+        """Return (R, Q), the mean over the trees of the estimate from the samples of each leaf."""
         samples = self.tallies.samples
         used = np.flatnonzero(samples.sizes)
         of_leaf = np.full((len(samples.sizes), self.asked.width), np.nan)
@@ -192,7 +193,7 @@ class _Estimate(NamedTuple):
         return values
 
     def _find_places(self, leaves: Array, *places: Array) -> list[Array]:
-        """Return the values at places, whole numbers of (R, Q) each, of the sorted samples."""
+        """Return the sorted samples' values at each of some places, whole numbers (R, Q)."""
         thresholds = np.concatenate(np.broadcast_arrays(*places), axis=1)
         thresholds = np.ascontiguousarray(thresholds, np.int64)
         if len(thresholds) < len(leaves):
@@ -213,7 +214,14 @@ class _Estimate(NamedTuple):
     def _interpolate_weighted(
         self, quantiles: Array, steps: Array, floor: Array, ceil: Array, below: Array, weight: Array
     ) -> Array:
-        """Return quantiles between the values before and after thresholds."""
+        """Return weighted quantiles, interpolated between the values around thresholds.
+
+        Args:
+            quantiles: (Q,).
+            steps: (R, 1), the sum of weights minus 1.
+            floor, ceil: (R, Q), ranks of the values before and after each threshold.
+            below, weight: (R, Q), the weights below the value after, and its own weight.
+        """
         low, high, rule = self._at(floor), self._at(ceil), self.asked.interpolation
         with np.errstate(divide="ignore", invalid="ignore"):
             begin = np.minimum(quantiles, (below - 1.0) / steps)

@@ -22,22 +22,23 @@ from .samples import FIELDS, LeafSamples, check_samples, count_nodes, read_targe
 from .tallies import Tallies
 
 KIND = "quantile predictor"
-"""The kind of an archive that holds a saved one."""
+"""The kind of archive that holds a saved QuantilePredictor."""
 
 INSIDE = "predictor.tvmf"
-"""The part of it that holds the predictor of leaves."""
+"""The part of the archive that holds the predictor of leaves, itself an archive."""
 
 OUT_OF_BAG = ("oob_score", "indices", "duplicates")
-"""Arguments of quantile-forest for rows of the training."""
+"""Arguments of quantile-forest's `predict` that concern training rows."""
 
 
 class Nearest(NamedTuple):
-    """Training rows that are most often in the leaves of each row.
+    """The training rows that share the most leaves with each row.
 
     Attributes:
-        rows: int64 (R, k), their places among the training rows, the nearest first; of equally near
-            ones the first; -1 where there are fewer.
-        counts: int32 (R, k), in how many trees they share a leaf, as often as these drew them.
+        rows: int64 (R, k), indices of the training rows, the nearest first, the lower index first
+            among equally near ones; -1 where there are fewer than k.
+        counts: int32 (R, k), in how many trees they share a leaf; a tree that drew a training row
+            several times counts as often.
     """
 
     rows: Array
@@ -45,30 +46,30 @@ class Nearest(NamedTuple):
 
 
 def _lack(name: str, remedy: str) -> Any:
-    """Return what stands for a method of Predictor that is not there."""
+    """Return a method that raises an error, to replace a method of Predictor."""
 
     def refuse(self: Any, *given: Any, **named: Any) -> NoReturn:
-        """Refuse."""
+        """Raise UnsupportedModel: quantile forests have no such method."""
         raise UnsupportedModel(f"{name}: quantile forests have no such method; {remedy}")
 
     return refuse
 
 
 class QuantilePredictor(Predictor):
-    """A compiled forest that knows the training rows of each leaf, see `build_quantiles`.
+    """A compiled forest with the training rows of each leaf, see `build_quantiles`.
 
-    `predict` and `predict_quantiles` equal quantile-forest's `predict`. `predict_margin`,
-    `predict_per_tree` and contributions are of the averages that leaves hold, as those of a random
-    forest. Not there are `update`, `rounds`, `predict_value` and `export_library`.
+    `predict` and `predict_quantiles` return what quantile-forest's `predict` does.
+    `predict_margin`, `predict_per_tree` and contributions refer to the averages that leaves hold,
+    as in a random forest. `update`, `rounds`, `predict_value` and `export_library` are refused.
 
     Attributes:
-        samples: training rows by leaf.
+        samples: the training rows in each leaf, and their targets.
     """
 
     samples: LeafSamples
 
     def __init__(self, predictor: Predictor, samples: LeafSamples) -> None:
-        """Become what a predictor of leaves is, and know samples as well; users call `build`."""
+        """Take over a predictor's attributes, and add samples; users call `build`."""
         self._begin()
         for name, value in vars(predictor).items():
             setattr(self, name, value)
@@ -87,7 +88,7 @@ class QuantilePredictor(Predictor):
 
         Args:
             rows, n_jobs: see `Predictor.predict`.
-            iteration_range, which: refused, for a quantile is of all trees.
+            iteration_range, which: refused, because quantiles are computed from all trees.
             as_source: see `predict_quantiles`.
 
         Raises:
@@ -119,18 +120,19 @@ class QuantilePredictor(Predictor):
     ) -> Array:
         """Predict quantiles of the target, or its mean, by the training rows in the same leaves.
 
-        Arguments but n_jobs are those of quantile-forest's `predict`, with their meaning there.
+        All arguments except n_jobs are those of quantile-forest's `predict`, with the same meaning.
 
         Args:
             rows: (R, F), see `Predictor.predict`.
             quantiles: a number from 0 to 1 or several, or "mean"; None for the model's default.
-            interpolation: between two training rows: "linear", "lower", "higher", "midpoint" or
-                "nearest".
-            weighted_quantile: whether training rows get weights, else each is as many samples as
-                leaves have it; other roundings, and other ways between rows that count often.
-            weighted_leaves: whether each leaf counts the same, however many samples it has.
-            aggregate_leaves_first: whether samples of all trees are put together; else quantiles of
-                trees are averaged.
+            interpolation: how to interpolate between two training rows: "linear", "lower",
+                "higher", "midpoint" or "nearest".
+            weighted_quantile: whether a training row that is in several leaves is one value with a
+                weight; if False, it is several equal values. The two ways round and interpolate
+                differently.
+            weighted_leaves: whether each leaf has the same weight, however many samples it has.
+            aggregate_leaves_first: whether the samples of all trees are pooled; if False, the
+                quantiles of trees are averaged.
             n_jobs: see `Predictor.predict`.
             out_of_bag: `oob_score`, `indices` and `duplicates` are refused, unless they are off.
 
@@ -139,7 +141,7 @@ class QuantilePredictor(Predictor):
 
         Raises:
             InputError: rows or an argument of the wrong kind.
-            UnsupportedModel: predictions out of the bag, or weights of leaves that are averaged.
+            UnsupportedModel: out-of-bag predictions, or `weighted_leaves` with averaged trees.
 
         Examples:
             >>> quantile_predictor.predict_quantiles(rows, [0.1, 0.5, 0.9]).shape
@@ -155,7 +157,7 @@ class QuantilePredictor(Predictor):
         return found[:, 0] if found.shape[1] == 1 else found
 
     def predict_interval(self, rows: Any, level: float = 0.9, n_jobs: int | None = None) -> Array:
-        """Predict the interval in which the target is with a probability, as much on either side.
+        """Predict the central interval that contains the target with a given probability.
 
         Args:
             rows, n_jobs: see `predict_quantiles`.
@@ -181,19 +183,19 @@ class QuantilePredictor(Predictor):
         return self.predict_quantiles(rows, [(1 - level) / 2, (1 + level) / 2], n_jobs=n_jobs)
 
     def crps(self, rows: Any, targets: Any, n_jobs: int | None = None) -> Array:
-        """Score predicted distributions by what was observed: 0 is the best, less is better.
+        """Score predicted distributions against observed targets; 0 is best, less is better.
 
         The continuous ranked probability score is the integral of the squared difference between
         the distribution of the samples and the step at the observed value (Gneiting and Raftery,
-        2007), in the unit of the target; of a distribution at one value, the absolute error.
+        2007), in the unit of the target. If all samples are equal, it is the absolute error.
 
         Args:
             rows, n_jobs: see `predict_quantiles`.
-            targets: (R,) or (R, C), what was observed.
+            targets: (R,) or (R, C), the observed targets.
 
         Returns:
-            float64 of that shape, within 1e-12 of the largest target; NaN where a row reaches no
-            sample.
+            float64 in the shape of `targets`, with errors up to 1e-12 times the largest target; NaN
+            where a row reaches no sample.
 
         Raises:
             InputError: rows or targets of the wrong kind or number.
@@ -224,8 +226,8 @@ class QuantilePredictor(Predictor):
             rows, n_jobs: see `predict_quantiles`.
 
         Returns:
-            int32 (R, N), for the N training rows in their order; one that a tree drew several times
-            counts as often.
+            int32 (R, N), for the N training rows in their order; a tree that drew a training row
+            several times counts as often.
 
         Raises:
             InputError: rows of the wrong kind.
@@ -239,14 +241,14 @@ class QuantilePredictor(Predictor):
         return np.concatenate([*found, np.zeros((0, self.samples.values.shape[1]), np.int32)])
 
     def nearest_rows(self, rows: Any, k: int = 10, n_jobs: int | None = None) -> Nearest:
-        """Return the training rows that are most often in the same leaves, the nearest first.
+        """Return the training rows that share the most leaves with each row, the nearest first.
 
         Args:
             rows, n_jobs: see `predict_quantiles`.
-            k: how many, at most.
+            k: the largest number of training rows to return.
 
         Returns:
-            Nearest: their places among the training rows, and in how many trees they are there.
+            Nearest: their indices among the training rows, and the numbers of shared leaves.
 
         Raises:
             InputError: rows of the wrong kind, or no such k.
@@ -264,7 +266,7 @@ class QuantilePredictor(Predictor):
         width = min(int(k), n_ranks)
         found, counts = [np.zeros((0, width), np.int64)], [np.zeros((0, width), np.int32)]
         for near in self._count_near("nearest_rows", rows, n_jobs):
-            # the key of a row is another one for each, and less for one that is nearer or before
+            # keys are distinct, and smaller for nearer training rows, and for a lower index
             keys = np.arange(n_ranks) - near.astype(np.int64) * n_ranks
             first = np.sort(np.partition(keys, width - 1, axis=1)[:, :width], axis=1)
             counts.append((-(first // n_ranks)).astype(np.int32))
@@ -272,7 +274,7 @@ class QuantilePredictor(Predictor):
         return Nearest(np.concatenate(found), np.concatenate(counts))
 
     def _count_near(self, where: str, rows: Any, n_jobs: int | None) -> Iterator[Array]:
-        """Yield parts of `proximity`."""
+        """Yield the result of `proximity` block by block."""
         if not len(self.samples.order):
             raise UnsupportedModel(
                 f"{where}: a model with monotonic constraints changes the targets of training "
@@ -283,7 +285,7 @@ class QuantilePredictor(Predictor):
             yield self._tallies.run("proximity", leaves, n_jobs=n_jobs)[0]
 
     def _estimate(self, rows: Any, asked: Asked, n_jobs: int | None) -> Array:
-        """Return what is asked for, (R, C, Q)."""
+        """Return estimates for rows, (R, C, Q)."""
         parts = [np.empty((0, self.samples.n_outputs, asked.width))]
         parts += [estimate(self._tallies, x, asked, n_jobs) for _, x in self._walk(rows, n_jobs)]
         return np.concatenate(parts)
@@ -291,7 +293,7 @@ class QuantilePredictor(Predictor):
     def _walk(
         self, rows: Any, n_jobs: int | None, most: int = MAX_NUMBERS
     ) -> Iterator[tuple[slice, Array]]:
-        """Yield places of some rows, at most so many, and int32 (r, T), the leaves they reach."""
+        """Yield blocks of at most `most` rows: their slice, and their leaves, int32 (r, T)."""
         rows = to_rows(rows, self.forest)
         step = max(1, min(most, MAX_NUMBERS // len(self.samples.offsets)))
         for begin in range(0, len(rows), step):
@@ -302,7 +304,7 @@ class QuantilePredictor(Predictor):
     # -- files ------------------------------------------------------------------------------------
 
     def _to_bytes(self) -> bytes:
-        """Return what `save` writes."""
+        """Return the content of the file that `save` writes."""
         samples = self.samples
         manifest = {
             **saving.describe(self),
@@ -326,10 +328,10 @@ class QuantilePredictor(Predictor):
         saving.save(file, self._to_bytes)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
-        """Say how to pickle and copy a predictor."""
+        """Support pickle and copy."""
         return from_bytes, (self._to_bytes(),)
 
-    # -- what is not there ------------------------------------------------------------------------
+    # -- methods of Predictor that are refused ----------------------------------------------------
 
     update = _lack("update", "build a predictor of the new model")
     rounds = _lack("rounds", "train a model of fewer trees")
@@ -338,7 +340,7 @@ class QuantilePredictor(Predictor):
 
 
 def from_bytes(data: bytes) -> Predictor:
-    """Return what was saved.
+    """Return the predictor from the content of a saved file.
 
     Raises:
         ModelFormatError, BuildError: see `load_predictor`.
@@ -349,7 +351,7 @@ def from_bytes(data: bytes) -> Predictor:
 def read_saved(
     manifest: dict[str, Any], parts: dict[str, Any], where: str, recompile: bool
 ) -> QuantilePredictor:
-    """Return what an archive of this kind holds.
+    """Return the quantile predictor that an archive holds.
 
     Raises:
         ModelFormatError, BuildError: see `load_predictor`.
@@ -363,7 +365,7 @@ def read_saved(
 
 
 def _refuse_others(where: str, given: dict[str, Any]) -> None:
-    """Refuse arguments that ask for something out of the bag, or that nobody knows."""
+    """Refuse unknown arguments, and those that ask for out-of-bag predictions."""
     for name, value in given.items():
         if name not in OUT_OF_BAG:
             raise InputError(f"{where}: argument {name!r}: there is no such argument")

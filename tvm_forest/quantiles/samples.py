@@ -3,8 +3,8 @@
 takes: a fitted estimator of quantile-forest, or leaves and targets of training rows; gives:
 LeafSamples.
 
-The node `i` of tree `t` is number `offsets[t] + i`; its samples are the ranks from `starts[number]`
-to `starts[number + 1] - 1`.
+Node `i` of tree `t` has the number `offsets[t] + i`; its samples are the entries of `ranks` from
+`starts[number]` to `starts[number + 1] - 1`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..frontends.refusals import unsupported
 from ..system.values import dataclass
 
 Default = float | list[float] | str | None
-"""Quantiles that `predict` gives if it is not told: one, several, or "mean", as None is."""
+"""What `predict` returns by default: one quantile, several, or the mean ("mean" or None)."""
 
 MAX_SHORT = 1 << 16
-"""Training rows up to which a rank takes two bytes."""
+"""Largest number of training rows whose ranks fit in two bytes."""
 
 FIELDS = {
     "values": ("float64",),
@@ -43,11 +43,11 @@ class LeafSamples:
         values: float64 (C, N), the targets, ascending.
         offsets: int64 (T,), the number of the first node of each tree.
         starts: int64 (M + 1,), where the samples of each node begin.
-        ranks: uint16 or int32 (C, S), samples by rank, the place of their targets among `values`.
+        ranks: uint16 or int32 (C, S), for each sample the index of its target in `values`.
         order: int32 (N,), the training row of each rank of the first target; empty if values are
             not those of training rows.
         single: whether each leaf has one sample, for which quantile-forest has a rule of its own.
-        default: what `predict` gives.
+        default: what `predict` returns by default.
     """
 
     values: Array
@@ -60,17 +60,17 @@ class LeafSamples:
 
     @property
     def n_outputs(self) -> int:
-        """C."""
+        """C, the number of targets."""
         return len(self.values)
 
     @property
     def sizes(self) -> Array:
-        """Int64 (M,), samples of each node."""
+        """Int64 (M,), number of samples of each node."""
         return np.diff(self.starts)
 
 
 def count_nodes(forest: Forest) -> Array:
-    """Return (T,), one more than the largest number of a node of each tree of the source."""
+    """Return (T,), for each tree of the source model, its largest node number plus one."""
     tree = forest.tree_id[forest.node_tree]
     counts = np.zeros(tree.max(initial=-1) + 1, np.int64)
     np.maximum.at(counts, tree[tree >= 0], forest.node_id[tree >= 0].astype(np.int64) + 1)
@@ -78,14 +78,14 @@ def count_nodes(forest: Forest) -> Array:
 
 
 def check_samples(samples: LeafSamples, counts: Array) -> None:
-    """Check that compiled code stays inside of arrays that come from a file.
+    """Check that compiled code stays within the arrays of samples, which come from a file.
 
     Args:
         samples: the arrays.
         counts: see `count_nodes`.
 
     Raises:
-        ValueError: it would not.
+        ValueError: an index would lead outside of an array.
     """
     arrays = {name: getattr(samples, name) for name in FIELDS}
     n_ranks, ends = samples.values.shape[1], np.append(samples.offsets, len(samples.starts) - 1)
@@ -108,7 +108,7 @@ def read_library(model: Any) -> LeafSamples:
     """Return the samples of a fitted estimator of quantile-forest.
 
     Raises:
-        UnsupportedModel: it keeps its samples in a way that its own answers do not agree about.
+        UnsupportedModel: the estimator's own predictions contradict the samples that it stores.
     """
     kept, counts = model.forest_, [tree.tree_.node_count for tree in model.estimators_]
     values, leaves = np.asarray(kept.y_train), np.asarray(kept.y_train_leaves)
@@ -141,10 +141,10 @@ def read_library(model: Any) -> LeafSamples:
 
 
 def read_targets(where: str, targets: Any, n_rows: int) -> Array:
-    """Return targets of rows, float64 (N, C).
+    """Convert the targets of rows to float64 (N, C).
 
     Raises:
-        InputError: they are no finite numbers, or not those of so many rows.
+        InputError: the targets are not finite numbers, or not one for each row.
     """
     try:
         values = np.asarray(targets, np.float64)
@@ -161,15 +161,15 @@ def read_targets(where: str, targets: Any, n_rows: int) -> Array:
 def collect_samples(
     leaves: Array, targets: Array, widths: Array, drawn: Sequence[Array] | None, default: Default
 ) -> LeafSamples:
-    """Return the samples that training rows are.
+    """Make samples from training rows, given the leaves that they reach.
 
     Args:
         leaves: (N, T), the leaf of each row in each tree.
-        targets: float64 (N, C).
-        widths: (T,), one more than the largest number of a node.
-        drawn: for each tree, the rows that are in its leaves, some of them several times; None for
-            all, once each.
-        default: what `predict` gives.
+        targets: float64 (N, C), the targets of the rows.
+        widths: (T,), see `count_nodes`.
+        drawn: for each tree, the rows that it drew, possibly several times; None for all rows, once
+            each.
+        default: what `predict` returns by default.
     """
     n_rows, n_trees = leaves.shape
     order = np.argsort(targets, axis=0, kind="stable")
@@ -207,6 +207,6 @@ def _make(
 
 
 def _to_plain(quantiles: Any) -> float | list[float]:
-    """Return quantiles as JSON has them."""
+    """Return quantiles as numbers or lists that JSON can store."""
     plain: float | list[float] = np.asarray(quantiles, np.float64).tolist()
     return plain

@@ -1,8 +1,9 @@
-"""Tallies of samples, compiled when they are asked for, and calls of them.
+"""Compiles and calls tallies: functions that count the samples in the leaves of each row.
 
 takes: LeafSamples, leaves of rows; gives: numbers for each row.
 
-Their code is the same for all models, and is kept in the process and in the user's cache.
+A tally is compiled when it is first called. Its code is the same for all models, so the process and
+the user's cache keep it.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ else:
 RANKS_OF_BLOCK = 256
 
 PARTS_OF_THREAD, MAX_COUNTERS = 4, 1 << 16
-"""Parts of the rows of a call for each thread, so that none waits long for the last one; one where
-there are more counters than so many."""
+"""Into how many parts rows are divided per thread, so that threads end at about the same time; 1 if
+a part needs more counters than the second number."""
 
 _libraries: dict[tuple[str, str, Target], Library] = {}
-"""What this process has compiled or loaded."""
+"""The libraries of tallies that this process has compiled or loaded."""
 
 _lock = make_lock()
 """Held while a tally is compiled."""
@@ -72,13 +73,13 @@ class Tallies:
         inputs: tuple[Array, ...] = (),
         n_jobs: int | None = None,
     ) -> list[Array]:
-        """Return what a tally gives for rows.
+        """Call a tally for rows, and return its results.
 
         Args:
             name: see `OF_SAMPLES`.
-            leaves: int32 (R, T), numbers of nodes.
+            leaves: int32 (R, T), numbers of the leaves that rows reach.
             output: the target whose ranks are read.
-            inputs: numbers float64 (R,) if the tally takes them, then thresholds (R, Q).
+            inputs: float64 (R,) if the tally takes a number per row, then thresholds (R, Q).
             n_jobs: see `Predictor.predict`.
         """
         shared, n_ranks = name.endswith(SHARED), self.samples.values.shape[1]
@@ -109,7 +110,7 @@ class Tallies:
         return self._functions.target.cores if n_jobs == -1 else int(n_jobs)
 
     def _find_table(self, output: int, shared: bool) -> AddressTable:
-        """Return the addresses of the arrays that tallies read."""
+        """Return the table with the addresses of the arrays that tallies read."""
         if (output, shared) not in self._tables:
             samples = self.samples
             shares = np.zeros(1)
@@ -136,10 +137,10 @@ class Tallies:
 
 
 def check_target(target: Target) -> None:
-    """Refuse GPUs and other machines.
+    """Refuse targets other than the CPU at hand.
 
     Raises:
-        UnsupportedModel: as said.
+        UnsupportedModel: the target is a GPU or another machine.
     """
     if target.kind != "llvm" or target.is_elsewhere:
         raise UnsupportedModel(
@@ -149,7 +150,7 @@ def check_target(target: Target) -> None:
 
 
 def _compile_or_load(name: str, rank_dtype: str, request: BuildRequest) -> Library:
-    """Return the library of a tally, from the cache if it has it."""
+    """Return the library of a tally, from the cache if possible."""
     target = request.target
     cache = find_code_cache(target)
     key = digest("samples", name, rank_dtype, *describe_machine_code(request))

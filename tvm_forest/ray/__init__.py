@@ -1,4 +1,4 @@
-"""Forests on Ray Data.
+"""Predicts batches of Ray Data.
 
 takes: batches of a Dataset, a model; gives: batches with columns of predictions.
 
@@ -15,7 +15,7 @@ from ..clusters import ship as ship
 
 
 class ActorScore(clusters.Score):
-    """What `Dataset.map_batches` makes in each actor, and calls for each batch.
+    """A class for `Dataset.map_batches`, which makes an object in each actor to call for batches.
 
     The package has to be installed on the nodes.
     """
@@ -33,9 +33,9 @@ class ActorScore(clusters.Score):
         """Load the model.
 
         Args:
-            model, columns, kind, output: see `clusters.Score`. Of what `ship` gives and of a
-                Predictor, Ray keeps one copy in the object store of each node.
-            n_jobs: threads; None for the cores of the actor, `num_cpus`.
+            model, columns, kind, output: see `clusters.Score`. If the model is a Predictor or the
+                result of `ship`, Ray keeps one copy in the object store of each node.
+            n_jobs: number of threads; None for the cores of the actor, `num_cpus`.
 
         Raises:
             InputError, ModelFormatError, UnsupportedModel, BuildError: see `clusters.Score`.
@@ -44,7 +44,7 @@ class ActorScore(clusters.Score):
 
 
 def _count_cores() -> int:
-    """Return the cores that Ray gives this actor, 1 outside of one."""
+    """Return the number of cores that Ray gives this actor, 1 outside of an actor."""
     import ray
 
     if not ray.is_initialized():

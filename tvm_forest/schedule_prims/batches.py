@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from tvm import s_tir
 
 PARALLEL = "_parallel"
-"""Suffix of the functions that use threads; those without it run on the caller's thread."""
+"""Suffix of the names of functions that use threads; others run on the caller's thread."""
 
 Schedules = Schedule | Mapping[int, Schedule]
 """One schedule for all batches, or several by the smallest batch, such as {1: a, 8: b, 64: c}."""
 
 Edit = Callable[[Schedule], Schedule]
-"""A function, such as a recipe, from the schedule without directives to another schedule."""
+"""A function, such as a recipe, that turns the schedule without directives into another one."""
 
 Given: TypeAlias = "Schedule | Edit | s_tir.Schedule"
 Edited: TypeAlias = "Given | Mapping[int, Given]"
-"""Schedules, functions that make one, and schedules of TVM."""
+"""Everything that users may pass as a schedule: also functions, and schedules of TVM."""
 
 
 def edit(given: Edited, start: Callable[[], Schedule], take: Callable[[Any], Any]) -> Any:
@@ -87,16 +87,16 @@ def _error(where: str, what: str) -> ScheduleError:
 
 
 def select_schedule(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
-    """Return the schedule that serves a batch."""
+    """Return the schedule that serves a batch of so many rows."""
     keys = sorted(schedules)
     return schedules[keys[max(0, bisect_right(keys, rows) - 1)]]
 
 
 def select_hop_schedule(schedules: Mapping[int, Schedule]) -> Schedule:
-    """Return the hop-by-hop schedule for the largest batches; if none, that of the largest.
+    """Return, of the schedules that walk hop by hop, the one for the largest batches.
 
-    Functions that return leaves are compiled with it: in bit planes, a few rows would cost as much
-    as a whole block.
+    If there is none, return the schedule of the largest batches. Functions that return leaves are
+    compiled with it: in bit planes, a few rows would cost as much as a whole block.
     """
     keys = sorted(schedules, reverse=True)
     hops = (key for key in keys if not schedules[key].sliced)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 DIMENSIONS = tuple(f"{level}.{axis}" for level in ("grid", "block") for axis in "xyz")
 MAX_BLOCK_THREADS = 1024
-"""Most threads of one block on CUDA; ROCm allows 256 unless configured otherwise."""
+"""Largest number of threads in a block on CUDA; ROCm allows 256 unless configured otherwise."""
 MAX_SHARED_BYTES = STATIC_SHARED_BYTES
-"""Bytes of shared memory per block that searches and defaults plan for; `Target` has the limit."""
+"""Bytes of shared memory per block that searches and defaults use; `Target` has the real limit."""
 
 
 @directive()

@@ -85,12 +85,14 @@ class Directive:
     Attributes:
         name: name of the method that users call.
         rewrite: the function that checks a step and returns the rewritten schedule.
-        choices: yields the argument dicts that a search may try on a schedule.
-        onto_tir: changes the loops of TVM's schedule, `onto_tir(tir, loops, **arguments)`; None if
-            TVM cannot, or if the directive only sets an annotation, which `replay` adds.
-        onto_forest: rewrites the model, `onto_forest(forest, **arguments)`; None if about loops.
-        check_new: refuses arguments when a user calls the directive, `check_new(**arguments)`; not
-            called for a trace, which may come from another process.
+        choices: a function that yields the argument dicts that a search may try on a schedule.
+        onto_tir: a function that changes the loops of TVM's schedule, `onto_tir(tir, loops,
+            **arguments)`; None if TVM cannot, or if the directive only sets an annotation, which
+            `replay` adds.
+        onto_forest: a function that rewrites the model, `onto_forest(forest, **arguments)`; None
+            for directives about loops.
+        check_new: a function that refuses arguments when a user calls the directive,
+            `check_new(**arguments)`; not called for a trace, which may come from another process.
     """
 
     name: str
@@ -208,7 +210,7 @@ def check_word(argument: str, value: Any, words: Iterable[str]) -> None:
 
 
 def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
-    """Return the live loop of a name; a refusal lists the live loops, or those that replaced it."""
+    """Return the loop with this name, or raise an error that lists the loops it could be."""
     if isinstance(name, str):
         if name in sch.names():
             return sch[name]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 MAX_COPIES = 64
-"""Most copies that one step makes of a loop."""
+"""Largest number of copies of a loop that one step makes."""
 
 
 def _split_choices(sch: Schedule) -> Iterator[dict[str, Any]]:

@@ -27,7 +27,7 @@ def check_schedule(where: str, sch: Any) -> None:
     """Refuse a value that is not a Schedule.
 
     Raises:
-        ScheduleError: it is not.
+        ScheduleError: `sch` is not a Schedule; the message names what to pass instead.
     """
     if not isinstance(sch, Schedule):
         advice = _ADVICE
@@ -43,7 +43,7 @@ def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
     """Refuse a value that is not a Schedule, or a schedule of another model.
 
     Raises:
-        ScheduleError: it is one of these.
+        ScheduleError: `sch` is not a Schedule, or was made for a model of another size.
     """
     check_schedule(where, sch)
     size = (forest.n_trees, forest.n_outputs)
@@ -107,10 +107,10 @@ def check_device(sch: Schedule, target: Target) -> None:
 
 
 def check_gaps(sch: Nest) -> None:
-    """Refuse GPU blocks that gather the sums of rows or classes with gaps, where other blocks add.
+    """Refuse GPU blocks that gather sums, unless their rows, and their classes, are consecutive.
 
     Raises:
-        ScheduleError: a block has gaps.
+        ScheduleError: the rows or classes of a block have gaps, in which other blocks add too.
     """
     regions = [x for x in find_regions(sch.nest) if not is_atomic(x)]
     for region, kind in product(regions, OUTPUT_KINDS):
@@ -125,7 +125,7 @@ def check_tiles(layout: type[Layout], forest: Forest, sch: Schedule) -> None:
     """Refuse tiles of a size that the layout does not support.
 
     Raises:
-        ScheduleError: the layout does not support it.
+        ScheduleError: the layout does not support tiles of the forest's size.
     """
     if forest.tile_size not in layout.tile_sizes:
         sizes = ", ".join(str(size) if size > 1 else "none" for size in layout.tile_sizes)

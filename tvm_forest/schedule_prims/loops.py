@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TILE_SIZES = (4, 8, 16, 32, 64, 128, 256)
 """Sizes of inner loops that a search tries."""
 MAX_UNROLLED = 256
-"""Most iterations of a loop that `unroll` accepts."""
+"""Largest number of iterations of a loop that `unroll` accepts."""
 
 
 def _tile_choices(sch: Schedule) -> Iterator[dict[str, Any]]:
@@ -140,8 +140,8 @@ def _reorder_onto_tir(tir: s_tir.Schedule, loops: TirLoops, indices: Sequence[st
 def reorder(sch: Schedule, *indices: str) -> Schedule:
     """Put a chain of loops into another order.
 
-    Every order is legal, because the sum over trees commutes; `Schedule.keeps_order` is whether the
-    rounding is still that of the model.
+    Every order is legal, because the sum over trees commutes; `Schedule.keeps_order` tells whether
+    the sums are still rounded as in the model.
 
     s_tir: reorder.
 

@@ -80,8 +80,8 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
     - "auto" packs rows and prefetches trees on a CPU, and is "shared" on a GPU.
 
     On a GPU, "pack" means "shared", and nothing is prefetched. A layout with row codes copies the
-    codes of a block of rows anyway; "pack" sets the loop at which. To copy trees on a GPU, `build`
-    accepts `layouts.COPIED` only, without tiles.
+    codes of a block of rows anyway; "pack" chooses the loop at which this happens. To copy trees on
+    a GPU, `build` accepts `layouts.COPIED` only, without tiles.
 
     Passes: CacheNear, CodeRows; on a GPU also CacheTrees. (`cache_read` and `compute_at` cannot
     follow a nest with copies.)

@@ -2,8 +2,9 @@
 
 takes: Schedule; gives: Schedule with a rewrite of the model, which `rewrite` carries out.
 
-They change the forest and not the nest, so that one schedule records every choice. Their effect on
-the depths of trees is unknown until the model is seen: `know_depths` supplies the depths.
+They change the forest and not the nest. They are directives, so that a schedule records every
+choice. The depths of the rewritten trees are unknown without the model: `know_depths` supplies
+them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def tile_nodes(
             of a row. All but the first need a leaf profile.
         gate: two numbers a, b: trees get tiles of kind `how` only if a share `a` of their leaves
             gets more than a share `b` of the rows; the others get uniform tiles. None: all trees
-            do, as long as the look-up table stays small.
+            get tiles of kind `how`, as long as the look-up table stays small.
 
     Raises:
         ScheduleError: an unknown size or word, an invalid gate, or tiled already.
@@ -67,7 +68,7 @@ def tile_nodes(
     return _add_rewrite(sch, "tile_nodes", size=size, how=how, gate=gate)
 
 
-# A search is offered no padding, for layouts without child numbers pad by themselves.
+# A search does not try padding, since layouts without child numbers pad by themselves.
 @directive(onto_forest=padding.pad_trees)
 def pad_trees(sch: Schedule, to: str = "tree") -> Schedule:
     """Bring every leaf to one depth, so that all walks of a tree take the same number of hops.
@@ -84,7 +85,7 @@ def pad_trees(sch: Schedule, to: str = "tree") -> Schedule:
     return _add_rewrite(sch, "pad_trees", to=to)
 
 
-# Nor is it offered sorting, which changes the order of additions.
+# Nor does it try sorting, which changes the order of additions.
 @directive(onto_forest=ordering.sort_trees)
 def sort_trees(sch: Schedule, by: str = "depth") -> Schedule:
     """Put trees of equal depth next to each other, class by class.

@@ -50,13 +50,13 @@ def atomic_reduce(sch: Schedule, index: str) -> Schedule:
 def ordered_reduce(sch: Schedule, index: str) -> Schedule:
     """Add the leaves of a parallel tree loop in the order of the model.
 
-    No partial sums are made: the leaf values of all trees are kept until one thread for each row
+    There are no partial sums: the leaf values of all trees are kept until one thread for each row
     and class adds them in ascending order of trees. So sums are bit-equal to those of a serial
-    loop. The region is the outermost loop that is parallel, or mapped to threads of a block, or to
-    blocks that share rows; the leaf values of all trees inside it are kept, also those of serial
-    loops and of other parallel ones, which may not use another reduction. On a GPU they lie in
-    shared memory, or in device memory if trees are on the grid. A serial tree loop around the
-    region bounds that memory.
+    loop. Values are kept while the region runs: the outermost loop that is parallel, or mapped to
+    threads of a block, or to blocks that share rows. This holds for all trees inside, also in
+    serial loops and in other parallel ones, which may not use another reduction. On a GPU the
+    values are in shared memory, or in device memory if trees are on the grid. A serial tree loop
+    around the region bounds that memory.
 
     Pass: PrivatizeSums.
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 MAX_WALKS = 32
-"""Most walks that advance together."""
+"""Largest number of interleaved walks."""
 MAX_HOPS = 64
-"""Most hops that are unrolled or peeled."""
+"""Largest number of hops that are unrolled or peeled."""
 LANE_COUNTS = {"gather": (4, 8, 16, 32, 64), "bits": (64, 128, 256, 512), "permute": (16, 32, 64)}
 """Allowed numbers of rows of one vector walk, by the argument of `simdize`."""
 OCTET = 8
@@ -145,10 +145,10 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 
     Pass: LowerWalks.
 
-    index: any loop; applies to all walks at or below.
-        index: any loop; holds for all walks at or below.
-        hops: number of hops, 1 to 64, or "likely" for as many as nine rows of ten need in the trees
-            of the loop; `build` computes that, and needs a leaf profile.
+    Args:
+        index: any loop; applies to all walks at or below it.
+        hops: number of hops, 1 to 64, or "likely" for as many as 90% of the rows need in the trees
+            of the loop; `build` computes that number, and needs a leaf profile.
         check: test for a leaf after each hop. Without it, every leaf must be at least `hops` deep
             (`build` checks that).
 
@@ -244,7 +244,7 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
 
 @dataclass(frozen=True)
 class WalkForm:
-    """How the walks of one leaf loop are carried out.
+    """The form of the walks of one leaf loop: in a loop, unrolled or peeled.
 
     Attributes:
         kind: "loop", "unroll" for unrolled walks, or "peel".

@@ -1,4 +1,4 @@
-"""The cost model: sums how often a point does each operation, times the operation's duration.
+"""The cost model: adds up how often a point does each operation, times the operation's duration.
 
 takes: Point, Workload, batch size, Machine; gives: nanoseconds per row, part by part.
 
@@ -47,11 +47,11 @@ BLOCK_DISTANCE = 0.45
 """Distance between two points for each factor of two between their block sizes."""
 
 POINT_ERROR, COMMON_ERROR, NOISE = 0.2, 0.6, 0.03
-"""Standard deviations of price errors, in logarithms: for one point, for all points together, and
-for each measurement."""
+"""Standard deviations of the error in the logarithm of a time: of one point's price, of all prices
+together, and of each measurement."""
 
 FAILURE = 1.5
-"""Assumed excess over the expected time of a point that cannot be built, in logarithms."""
+"""Number added to the logarithm of the expected time of a point that turns out not to build."""
 
 
 _VECTOR_WALKS: dict[str, Callable[[PointTable, Workload], Iterator[Operation]]] = {
@@ -60,10 +60,10 @@ _VECTOR_WALKS: dict[str, Callable[[PointTable, Workload], Iterator[Operation]]] 
     OCTETS: count_octets,
     PIECES: count_pieces,
 }
-"""Classes that count the operations of layouts walked only by vectors."""
+"""Functions that count the operations of layouts walked only by vectors, by layout."""
 
 _HOPS = "hops"
-"""Key of all other layouts."""
+"""Name of the family of all other layouts, which walk hop by hop."""
 
 
 class _Family(NamedTuple):
@@ -117,7 +117,7 @@ def count_operations(point: Point, work: Workload, batch: int) -> dict[str, floa
 
 
 def price(point: Point, work: Workload, batch: int, machine: Machine | None = None) -> float:
-    """Return the expected nanoseconds per row of a point on one thread."""
+    """Return the price of a point: the expected nanoseconds per row on one thread."""
     return sum(price_parts(point, work, batch, machine).values())
 
 
@@ -150,7 +150,7 @@ def price_spaces(spaces: Sequence[Space]) -> list[Array]:
 
 
 def estimate(points: Sequence[Point], work: Workload, batch: int) -> Array:
-    """Return float64 (P,), the expected logarithm of the nanoseconds per hop of a row."""
+    """Return float64 (P,), for each point the expected log of the nanoseconds per hop of a row."""
     prices = np.zeros(len(points))
     for family in _tabulate(points, [batch] * len(points)):
         prices[family.at] = sum(_price_parts(family, work, work.machine).values())

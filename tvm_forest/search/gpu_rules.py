@@ -34,17 +34,17 @@ ALIKE = 1.05
 since every further point is more code to compile."""
 
 MAX_CODE_BYTES = 2
-"""Most bytes of a rank."""
+"""Size of the largest rank, in bytes."""
 
 BLOCK_ROWS = (128, 64, 32)
 """Rows, and threads, of a block without threads for trees: the first size whose rows fit in
 shared memory."""
 
 SHARED_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Rows of a block whose threads share the trees."""
+"""Possible numbers of rows in a block whose threads share the trees."""
 
 MAX_SLOTS_PER_NODE = 32
-"""Most slots of complete trees per node; with more, nodes are linked instead."""
+"""Largest number of slots of complete trees per node; with more, a linked layout is used."""
 
 RANKS = GpuPoint(256, 1, 1, True, True, True, 8, False, BANKED)
 """The default point of `gpu_shared_ranks`: on an H100 the fastest of 27 at 65,536 rows of
@@ -54,20 +54,20 @@ MANY_RANKS = RANKS._replace(rows_tb=512, factor=4)
 """The default for a million rows, where all processors have many blocks, likewise within 2 %."""
 
 MAX_COLUMNS_PER_TREE = 0.45
-"""Most columns per tree; a rank costs as much as 9 hops, and a walk by ranks saves 3 of 8."""
+"""Largest number of columns per tree for ranks: a rank costs as much as 9 hops, and walks by ranks
+save 3 hops of 8."""
 
 MIN_RANKED_ROWS = 65_536
-"""Smallest batch for which it is a default: all processors have a block, most have two."""
+"""Smallest batch for which `RANKS` is a default: most multiprocessors have two blocks."""
 
 WALK_TREE_BYTES = 4 << 10
-"""Bytes of trees that a block copies at a time, for each interleaved walk."""
+"""Bytes of trees that a block copies at a time for each interleaved walk, if a round is a tree."""
 
 LEAST_TREE_BYTES = 8 << 10
-"""The same for all walks together if a round has several trees, or no more trees fit; one round
-may be more."""
+"""The least bytes of trees that a block copies at a time; one round may have more."""
 
 TOGETHER = 4
-"""Trees that a thread walks interleaved."""
+"""Number of trees that a thread walks interleaved."""
 
 SLOT_BYTES = 8
 """Bytes of a node, and of a leaf value, in a complete tree of ranks."""
@@ -169,7 +169,7 @@ def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
 
 
 def _write(work: Workload, point: GpuPoint) -> Schedule:
-    """Return the schedule of a point."""
+    """Return the schedule of a point of this file, with the recipe that it belongs to."""
     if point.layout == BANKED:
         return walk_ranks(work.start, point, describe_problem(work, MIN_RANKED_ROWS))
     if not point.is_alone:

@@ -55,14 +55,14 @@ NODE_BYTES = 16
 
 @dataclass(frozen=True)
 class GpuSpace:
-    """All schedules of the template for one model and batch size.
+    """The search space of one model and batch size on a GPU.
 
     Attributes:
         start: the schedule without directives.
         by_depth: the same with trees sorted by depth, for unrolled walks in any order.
         default: the schedule that is used without a search.
         problem: counts for filters and estimates.
-        exact: whether it contains only points that keep the order of additions.
+        exact: whether the space has only points that keep the order of additions.
     """
 
     start: Schedule

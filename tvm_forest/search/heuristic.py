@@ -127,7 +127,7 @@ def _list_by_price(space: Space, prices: Array) -> Iterator[tuple[float, Point, 
 
 
 def _price_again(point: Point, space: Space, prices: Array) -> float:
-    """Return the price of a smaller batch's point, which may be outside the space."""
+    """Return the price in a space of a point chosen for smaller batches, perhaps not in it."""
     at = number_points(space.key).get(point)
     return price(point, space.facts, space.batch) if at is None else float(prices[at])
 
@@ -161,7 +161,7 @@ def explain(forest: Forest, target: Target) -> list[str]:
 
 
 def _describe(work: Workload, batch: int, point: Point) -> str:
-    """Describe a point, and its price part by part."""
+    """Return a text about a point and the parts of its price."""
     parts = price_parts(point, work, batch)
     shown = ", ".join(f"{name} {x:.3g}" for name, x in parts.items() if x)
     return f"{sum(parts.values()):8.3g}  {' '.join(_name(point))}: {shown}"

@@ -23,36 +23,35 @@ from .space import Point
 from .workload import LINE_BYTES, Workload
 
 NODE_THRESHOLDS = {PADDED: 2.0, TRANSPOSED: 1.0, WORD_NODES: 1.0, CODED: 1.0}
-"""Size of a node in thresholds, beside its feature and links if these are smaller; 3 in
-other layouts."""
+"""By layout, fields of a node that are as wide as a threshold; 3 in other layouts."""
 
 FIELD_BYTES = {TRANSPOSED: 4.0, WORD_NODES: 4.0, CODED: 4.0}
-"""Bytes of the other fields of a node."""
+"""By layout, bytes of the other fields of a node."""
 
 TILE_THRESHOLDS = {2: 5.0, 4: 3.2, 8: 4.2}
-"""Size of a tile's node in thresholds, by tile size; tiles are not full."""
+"""By tile size, the size of a node as a number of thresholds; tiles are not full."""
 
 END_THRESHOLDS = 3.0
-"""Size of complete trees of tiles, in thresholds per possible leaf."""
+"""Size of complete trees of tiles, as a number of thresholds for each possible leaf."""
 
 LEVELS = {1: 1.0, 2: 1.4, 4: 2.0, 8: 3.0}
-"""Levels of a tree that a tile of this size decides; on the longest path, only whole levels."""
+"""By tile size, the levels of a tree that a tile decides; on the longest path, rounded down."""
 
 PEELED_HOPS = 2
-"""Peeled hops, which have no test for the end of the walk."""
+"""Number of peeled hops, which need no test for the end of the walk."""
 
 MOST_OVERLAPPED = 12
 """Approximate number of interleaved walks whose loads from farther caches overlap."""
 
 VECTOR_LANES = 64
-"""Walks in vector lanes."""
+"""Number of walks in vector lanes."""
 
 
 class HopWalks(PointTable):
     """Counts the operations of points that walk hop by hop."""
 
     def __init__(self, points: Sequence[Point], batches: Sequence[int]) -> None:
-        """Group the points by common properties."""
+        """Group P points by their common properties; `batches` are their batch sizes."""
         super().__init__(points, batches)
         ways = [point.order if point.walks != "gather" else "gather" for point in points]
         is_by_rows = np.array([point.order == "rows" for point in points], bool)
@@ -93,7 +92,7 @@ class HopWalks(PointTable):
         )
 
     def count(self, work: Workload) -> Iterator[Operation]:
-        """Yield the operations, from the coding of a row to its leaves."""
+        """Yield all operations of the points, with counts for each."""
         if self.is_coded.any():
             for coding in count_coding(self, work):
                 yield coding._replace(counts=np.where(self.is_coded, coding.counts, 0.0))

@@ -1,6 +1,7 @@
 """Determines which layouts hold a model, on a machine that can walk through them.
 
-takes: Workload; gives: names of layouts, or why one does not fit. `cost` decides which one pays.
+takes: Workload; gives: names of layouts, or the reason why one does not fit. `cost` decides which
+one is fastest.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ LANES_ABILITY, PERMUTE_ABILITY = "avx512f", "avx512vbmi"
 """CPU features needed for vector lanes, and for byte permutes."""
 
 MAX_SLOTS_PER_NODE = 64
-"""Most slots of complete trees per node: with more, each field of a node, 4 bytes, would be in a
-cache line of its own."""
+"""Largest number of slots of complete trees per node; with more, each field of 4 bytes would be in
+a cache line of its own."""
 
 WORD_BITS = 32
-"""Bits for a node's fields other than the threshold; the default side is always counted."""
+"""Number of bits for a node's fields other than the threshold, including the default side."""
 
 NEAR_CACHES, WORD_BYTES = 2, 8
-"""Number of caches per core, and bytes of a one-word node: if these caches hold all nodes, walks
-need not wait for memory together."""
+"""Number of near caches, and bytes of a one-word node: if these caches hold all nodes, pieces,
+whose walks wait for memory together, bring nothing."""
 
 MAX_TESTS, MAX_CATEGORIES = 60_000, 30_000
-"""Most distinct tests, and categories of a feature, for which codes and bit planes are tried;
+"""Largest numbers of distinct tests, and of a feature's categories, for codes and bit planes;
 the exact limits of layouts are known only when they pack."""
 
 MAX_TILED_HOPS, MAX_TILED_NODES = 12_000, 2_000_000
-"""Most hops through all trees, and nodes, for which nodes are tiled: tiles take long to build."""
+"""Largest numbers of hops through all trees, and of nodes, for tiles, which take long to build."""
 
 
 def is_too_large_for_tiles(work: Workload) -> bool:
@@ -117,7 +118,7 @@ def find_obstacle_to_planes(work: Workload) -> str | None:
 
 
 def find_obstacle_to_pieces(work: Workload) -> str | None:
-    """Return why cache lines cannot hold a model, or do not pay, as caches hold one-word nodes."""
+    """Return why the layout of pieces cannot hold a model, or would not be faster."""
     triple = str(dict(work.target.options).get("mtriple", "x86_64"))
     if work.target.has("neon") or not triple.startswith("x86_64"):
         return "only on x86-64 it is known what they take"
@@ -142,7 +143,7 @@ OBSTACLES: dict[str, Callable[[Workload], str | None]] = {
 
 
 def fitting_layouts(work: Workload) -> frozenset[str]:
-    """Return the layouts, without tiles, to try; only coded layouts find memberships."""
+    """Return the layouts that hold a model without tiles; with sets of categories, coded ones."""
     return work.ask_once(_find_fitting)
 
 

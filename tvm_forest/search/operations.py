@@ -21,30 +21,30 @@ from .space import Point
 from .workload import LINE_BYTES, Workload
 
 LEVELS_OF_CACHE = ("second", "third", "memory")
-"""Where a load is found that misses the first, second or third cache."""
+"""Names of the places where loads that miss the first, second or third cache find their data."""
 
 FETCHED_BYTES = 8192
-"""Bytes of a tree that hardware prefetches as a whole, since trees are adjacent."""
+"""Largest tree, in bytes, that hardware prefetches as a whole, since trees are adjacent."""
 
 PERMUTED_ROWS, PERMUTED_COLUMNS = 16, 8
-"""Rows that permutes walk together, used or not, and columns that one instruction
+"""Number of rows that permutes walk together, present or not, and of columns that one instruction
 looks up."""
 
 OCTET, OCTET_LEVELS, OCTET_BYTES = 8, 3, 6.0
-"""Trees that a row walks through at once, levels of their tiles, and bytes of a slot, about."""
+"""Trees in an octet, levels of a tile, and approximate bytes of a slot."""
 
 PIECE_LEVELS, LINE_LEVELS, PIECE_BYTES = 3.75, 3.0, 5.35
-"""Levels that a step through pieces decides on the path taken, mostly the
-larger side, and at least; bytes of a node, leaves included."""
+"""Levels that a step through pieces decides on average and at least; bytes of a node, leaves
+included. The average is high because walks mostly take the larger side."""
 
 OBLIVIOUS_LEAVES = 0.5
-"""Cost of a leaf, relative to others, where several trees are added before a sum is stored."""
+"""Relative cost of a leaf if all trees are oblivious: several are added before a sum is stored."""
 
 CODED_ROWS = 64
-"""Rows that become planes together."""
+"""Number of rows that become planes together."""
 
 SLOT_BYTES, SELECTION_BYTES = 4.0, 8.0
-"""Bytes of a slot, and of a selection."""
+"""Sizes of a slot of a complete tree, and of a selection, in bytes."""
 
 
 class Ways(NamedTuple):
@@ -85,7 +85,7 @@ class Operation(NamedTuple):
 
 
 class PointTable:
-    """Points with their batch sizes.
+    """A table of P points with their batch sizes.
 
     Attributes:
         batch: int (P,), number of rows in a call.
@@ -95,7 +95,7 @@ class PointTable:
     """
 
     def __init__(self, points: Sequence[Point], batches: Sequence[int]) -> None:
-        """Find the common properties of points."""
+        """Group P points by their common properties; `batches` are their batch sizes."""
         self.batch = np.array(batches)
         self.blocks = Ways.among(point.block for point in points)
         self.order = Ways.among(point.order for point in points)
@@ -209,11 +209,11 @@ def count_octets(table: PointTable, work: Workload) -> Iterator[Operation]:
 
 
 def count_pieces(table: PointTable, work: Workload) -> Iterator[Operation]:
-    """Yield the operations of pieces; walks end one by one, while others go on."""
+    """Yield the operations of pieces: each walk ends at its leaf, while others go on."""
     steps = work.count_hops(1, PIECE_LEVELS)
     yield table.name(f"walk {PIECES}", steps)
     held = 64 if work.target.has("avx512f") else 32 if work.target.has("avx2") else 0
-    if work.forest.n_features > held:  # columns of a row that registers hold
+    if work.forest.n_features > held:  # registers do not hold a row
         yield table.name(f"walk {PIECES} loads", steps)
     yield from table.count_leaves(work, Ways([PIECES], table.alike.of))
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):

@@ -35,7 +35,7 @@ CONDITIONS = ("n_jobs", "rows")
 
 
 RESULTS = ("seconds", "median", "rounds", "spent", "problem")
-"""Result fields of a line, beside the context, batch size and schedule."""
+"""Result fields of a line, in addition to the context, batch size and schedule."""
 
 _KINDS: dict[str, Any] = dict.fromkeys(("batch", "rounds"), int)
 _KINDS |= {"seconds": float | int | None, "median": float | int | None, "spent": float | int}
@@ -47,7 +47,7 @@ class TrialRecord:
     """The result for one schedule and batch size: a time or a refusal.
 
     Attributes:
-        context: `FACTS` and `CONDITIONS`, see `describe_context`.
+        context: the values of `FACTS` and `CONDITIONS`, see `describe_context`.
         batch: number of rows in a call.
         schedule: the schedule measured.
         seconds: seconds of a call in the best round; None if there is a problem.

@@ -52,7 +52,7 @@ TABLE_5: dict[str, tuple[Any, ...]] = {
     "shared": BOTH,
     "layout": (PADDED, ANY_FOREST, TRANSPOSED),
 }
-"""The values of each parameter."""
+"""The values of each parameter in the paper's Table 5."""
 
 
 class GpuProblem(NamedTuple):
@@ -87,13 +87,13 @@ class GpuProblem(NamedTuple):
 
 
 MIN_BLOCK_THREADS, MAX_GRID_BLOCKS = 32, 2**31 - 1
-"""Least threads of a block, and most blocks of a grid, on the paper's GPUs."""
+"""Least number of threads in a block, and largest number of blocks, on the paper's GPUs."""
 
 RESERVED_BYTES = 1024
-"""Shared memory that each block takes in addition, in bytes."""
+"""Bytes of shared memory that the GPU reserves in addition for each block."""
 
 MAX_BLOCK_CLASSES = 64
-"""Most threads of a block along "block.z"."""
+"""Largest number of threads of a block along "block.z"."""
 
 
 def paper_points() -> Iterator[GpuPoint]:
@@ -108,7 +108,7 @@ def count_threads(point: GpuPoint, problem: GpuProblem) -> int:
 
 
 def find_obstacle(point: GpuPoint, problem: GpuProblem) -> str | None:
-    """Return why a point cannot run, before anything is compiled; None if it may."""
+    """Return why a point cannot run, without compiling it; None if nothing speaks against it."""
     rows, threads = point.rows_tb, count_threads(point, problem)
     shared, blocks = count_shared_bytes(point, problem), -(-problem.batch // rows)
     trees = -(-problem.rounds // point.tree_blocks)
@@ -180,10 +180,10 @@ INTERLEAVED = 0.72
 """`factor` interleaved walks take `factor ** (1 - INTERLEAVED)` times as long as one."""
 
 MOST_TOGETHER = 10
-"""Most interleaved walks of a thread."""
+"""Largest number of interleaved walks of a thread."""
 
 REGISTERS, THREAD_REGISTERS, WALK_REGISTERS = 65_536, 24, 4
-"""Registers of a multiprocessor, of a thread, and further ones for each interleaved walk."""
+"""Number of registers of a multiprocessor, of a thread, and more for each interleaved walk."""
 
 NODE_LINE_CYCLES, ROW_LINE_CYCLES, LINE_BYTES = 0.33, 0.49, 128
 """Cycles of a warp's hop for each cache line of its lanes' nodes, and for
@@ -196,7 +196,7 @@ FAR_CYCLES, NEAR_ROW_BYTES = 4.3, 512
 """Factor of a hop's duration if its row is not cached, and is wider than so many bytes."""
 
 TURN_CYCLES, COPY_ISSUE_CYCLES = 75.0, 7.2
-"""Cycles of a turn in which each thread of a block copies a value; and further ones per warp."""
+"""Cycles in which each thread of a block copies one value, and additional cycles per warp."""
 
 ADD_CYCLES, ADD_ISSUE_CYCLES = 0.5, 0.8
 """Cycles of a dependent addition whose load is done ahead; and those in which a

@@ -36,19 +36,19 @@ ONE_ROW_LAYOUT = TRANSPOSED
 """Layout that is tried for single rows only."""
 
 VECTORS = SIMDIZED | SIMDIZED_TREES
-"""Layouts that are walked only by vectors, with their argument of `simdize`."""
+"""Layouts in which all walks are vector walks, each with its argument of `simdize`."""
 
 BLOCKS = (16, 64, 256, 2048)
 """Block sizes, in rows; the largest suits trees in the third-level cache."""
 
 SMALL_BLOCK_BATCH, LEAST_BLOCK = 256, 64
-"""Batch size from which smaller blocks than the second number are left out."""
+"""For batches of at least the first number of rows, smaller blocks than the second are left out."""
 
 WALKS: dict[str, tuple[int | str, ...]] = {"trees": (2, 4, 8, 10, 16), "rows": (4, 8, 16, "gather")}
 """Numbers of interleaved trees or rows; "gather" means rows in vector lanes."""
 
 LANES = 64
-"""Rows in vector lanes."""
+"""Largest number of rows in vector lanes at once."""
 
 SHARED_BATCH = 512
 """Smallest batch whose rows are shared among cores."""
@@ -122,7 +122,7 @@ class SpaceKey(NamedTuple):
             yield 0, "rows"
 
     def modes(self, tile: int, layout: str, block: int) -> Iterator[tuple[str, str]]:
-        """Yield the values of `hops` and `cache`."""
+        """Yield (`hops`, `cache`) pairs, fields of `Point`, for a tile size, layout and block."""
         hops = ["loop"] if layout in VECTORS else ["loop", "peel"]
         fetched = block and layout in FETCHED and not self.small_trees
         yield from ((x, cache) for x in hops for cache in (["", "stream"] if fetched else [""]))
@@ -182,7 +182,7 @@ class Space:
 
     @cached_property
     def key(self) -> SpaceKey:
-        """The key of the space."""
+        """The facts that decide which points the space has."""
         layouts = tuple(sorted(fitting_layouts(self.facts)))
         return SpaceKey(
             layouts,
@@ -236,7 +236,7 @@ class ProblemSize(NamedTuple):
 
 @functools.lru_cache(
     maxsize=32
-)  # of a few models; that of a large one holds the depths of its trees
+)  # few, because the schedule of a large model holds the depths of its trees
 def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
     """Build the schedule of a point.
 

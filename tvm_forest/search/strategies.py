@@ -49,8 +49,9 @@ CURIOSITY = 3.0
 
 
 def search_guided(space: Space, measure: Measure, rng: random.Random) -> None:
-    """Measure the default schedule, then always the point expected to be fastest.
+    """Measure the default schedule, then always the point with the best optimistic estimate.
 
+    That is the point whose expected time minus `CURIOSITY` standard deviations is least.
     The counterpart for CPUs of SilvanForge's Algorithm 1 (Prasad and others, SOSP 2024), which also
     measures only a few schedules of its space. Nothing is random, so the seed has no effect.
     """
@@ -68,7 +69,7 @@ def search_guided(space: Space, measure: Measure, rng: random.Random) -> None:
         hoped = expected - CURIOSITY * spread
         hoped[list(surrogate.known)] = math.inf
         if hoped.min() >= (best if tried >= LEAST_TRIALS_TO_END else math.inf):
-            return  # what is left is hardly any faster
+            return  # no other point is likely to be faster
         chosen = schedules[int(np.argmin(hoped))]
 
 

@@ -28,10 +28,10 @@ from ..target import Target
 from .machines import Machine, machine_of
 
 MAX_SMALL_TREE_NODES = 4096
-"""Most nodes of an average tree that stays in the first-level cache while a block walks."""
+"""Largest average number of nodes of trees that stay in the first cache while a block walks."""
 
 LINE_BYTES, LINES_AHEAD = 64, 4
-"""Bytes of a cache line, and lines of a row that hardware prefetches."""
+"""Bytes of a cache line, and number of lines of a row that hardware prefetches."""
 
 
 def new_schedule(forest: Forest) -> Schedule:
@@ -95,7 +95,7 @@ class Workload:
 
     @cached_property
     def hops(self) -> int:
-        """Most hops of a row through all trees."""
+        """Largest number of hops of a row through all trees: the sum of their depths."""
         return int(self.forest.depths.sum())
 
     @cached_property
@@ -233,7 +233,7 @@ class Workload:
 
     @cached_property
     def picks_from_registers(self) -> bool:
-        """Return whether registers hold a row, so that one instruction picks a tile's values."""
+        """Whether registers hold a row, so that one instruction picks a tile's values."""
         has, floats = self.target.has, self.forest.row_dtype == "float32"
         most = 32 if has("avx512f") else 8 if has("avx2") else 0
         return floats and self.forest.n_features <= most
@@ -252,7 +252,7 @@ class Workload:
 
     @cached_property
     def _compared(self) -> tuple[Array, Array]:
-        """Features that are compared with cuts, and their number of cuts, int (C,) each."""
+        """Feature and number of cuts of each column that is compared with cuts, int (C,) each."""
         keys, cuts = self.forest.distinct_tests.keys, self.forest.cuts_per_column
         compared = self.forest.searches - len(self.forest.set_counts)
         return keys[:compared] // 2, cuts[:compared]
@@ -287,7 +287,7 @@ class Workload:
 
     @cached_property
     def code_bytes(self) -> int:
-        """Bytes of the codes of a row."""
+        """Size of the codes of a row, in bytes."""
         return len(self.forest.cuts_per_column) * np.dtype(choose_code_dtype(self.forest)).itemsize
 
     @cached_property
@@ -297,7 +297,7 @@ class Workload:
 
     @property
     def most_categories(self) -> int:
-        """Most categories in the tests of one feature."""
+        """Largest number of categories that a feature is tested for."""
         return max((question.categories for question in self.forest.set_counts), default=0)
 
     # -- bit planes
@@ -346,7 +346,7 @@ class Workload:
 
     @cached_property
     def selections(self) -> int:
-        """Number of selections of the other trees."""
+        """Number of selections of trees that bit planes do not store as complete trees."""
         return count_selections(self.forest, self._is_listed)
 
     @cached_property
@@ -394,5 +394,5 @@ def _count_far(
 
 
 def _count_steps(cuts: Array) -> Array:
-    """Return the search steps of columns with so many cuts, 16 cuts per step."""
+    """Return the number of search steps for so many cuts; a step searches 16 cuts."""
     return 1 + (cuts >= 16).astype(int) + (cuts >= 256)

@@ -1,4 +1,4 @@
-"""Forests on Spark.
+"""Predicts rows of Spark DataFrames.
 
 takes: DataFrames of Spark, a model; gives: DataFrames with columns of predictions.
 
@@ -39,9 +39,9 @@ class PartitionScore:
     """The function that `mapInArrow` calls for each partition.
 
     Attributes:
-        model: the name of the file that holds the model.
-        scoring: what is done with each batch.
-        n_jobs: threads; None for the cores of a task, `spark.task.cpus`.
+        model: name of the file that holds the model.
+        scoring: the settings for predicting batches.
+        n_jobs: number of threads; None for the cores of a task, `spark.task.cpus`.
     """
 
     model: str
@@ -73,9 +73,9 @@ def predict(
 ) -> Any:
     """Return a Spark DataFrame with prediction columns appended.
 
-    Nothing runs before the result is asked for, but columns and their types are checked at once.
-    The model is compiled here. Each executor gets it as a file, and each of its Python workers
-    loads it once. The package has to be installed on the workers.
+    Columns and their types are checked at once, but predictions are lazy. The model is compiled
+    here. Each executor gets it as a file, and each of its Python workers loads it once. The package
+    has to be installed on the workers.
 
     Args:
         df: pyspark.sql.DataFrame; null is a missing value, texts are categories.
@@ -84,15 +84,16 @@ def predict(
             or for all columns if it has none.
         kind: "predict", "predict_proba", "predict_margin", "apply", "predict_per_tree",
             "predict_contributions" or "reasons".
-        output: the name of the column of predictions, or what the names of several begin with; None
-            for what `predict_file` calls them.
-        n_jobs: threads of a task; None for its cores, `spark.task.cpus`.
+        output: name of the column of predictions, or the prefix of several names; None for the
+            names that `predict_file` uses.
+        n_jobs: number of threads of a task; None for its cores, `spark.task.cpus`.
 
     Returns:
-        pyspark.sql.DataFrame: lazy, with the same rows; numbers without a sign become int64.
+        pyspark.sql.DataFrame: lazy, with the same rows; unsigned numbers become int64.
 
     Raises:
-        InputError: a column is missing, of the wrong type, or there already, or no such kind.
+        InputError: a column is missing or of the wrong type, a column of predictions exists
+            already, or `kind` is unknown.
         ModelFormatError, UnsupportedModel, BuildError: see `build` and `load_predictor`.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -105,7 +106,7 @@ def predict(
     none = to_arrow_schema(taken, timezone="UTC").empty_table()
     found = _to_signed(scoring.predict(predictor, none, 1))
     added = from_arrow_schema(add_columns(WHERE, none.select([]), found).schema).fields
-    names = [name.lower() for name in df.columns]  # Spark takes A for a
+    names = [name.lower() for name in df.columns]  # Spark ignores the case of names
     check_free(WHERE, map(str.lower, found), names)
     parcel = ship(predictor)
     df.sparkSession.addArtifacts(str(_write(parcel)), file=True)
@@ -121,7 +122,7 @@ def _to_signed(columns: dict[str, Array]) -> dict[str, Array]:
 
 @functools.cache
 def _make_folder() -> Path:
-    """Make the folder from which executors fetch files as long as this process lives."""
+    """Make the folder from which executors fetch files; it is removed when this process ends."""
     folder = tempfile.mkdtemp(prefix="tvm_forest-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

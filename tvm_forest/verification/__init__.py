@@ -1,4 +1,4 @@
-"""Whether a compiled model predicts what its training library predicts.
+"""Checks whether a compiled model predicts what its training library predicts.
 
 takes: model, Forest, Predictor, rows; gives: Report.
 """

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 _REFERENCE = "reference walk"
 _ON_X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 _MAX_LEAVES = 1 << 23
-"""Leaf values that the reference walk holds at a time."""
+"""Largest number of leaf values that the reference walk computes at a time."""
 
 
 class _Compiled(NamedTuple):
-    """A compiled model on the rows that it takes.
+    """The predictions of a compiled model for rows that it accepts.
 
     Attributes:
         forest: the model.
-        predictor: compiled from it.
-        rows: (R, given_width), given rows first.
-        number: int64 (R,), the number of each row among all, refused ones included.
-        margin, value: (R, C).
-        labels: (R,), a column for each target, or None if the model has none.
+        predictor: the compiled model.
+        rows: (R, given_width), the rows; those of the caller come first.
+        number: int64 (R,), the index of each row among all rows, including refused ones.
+        margin, value: (R, C), its margins and values.
+        labels: (R,), or (R, targets) if there are several; None if the model has no labels.
     """
 
     forest: Forest
@@ -57,11 +57,11 @@ def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: 
     """Compare a compiled model with the reference walk and the training library; see `api.verify`.
 
     Args:
-        model: what the forest was loaded from.
+        model: the file or object from which the forest was loaded.
         forest: the model.
-        predictor: compiled from it.
+        predictor: the compiled model.
         rows: (R, F) as `predict` takes them, or None.
-        n_rows: rows to make of the model's own thresholds.
+        n_rows: number of rows to generate from the model's own thresholds.
     """
     kinds = _make_rows(forest, n_rows)
     if forest.encoder is not None:
@@ -103,7 +103,7 @@ def _make_rows(forest: Forest, n_rows: int) -> dict[str, Array]:
 
 
 def _ask_reference(forest: Forest, rows: Array) -> LibraryPredictions:
-    """Return the answers of the reference walk."""
+    """Return the predictions of the reference walk."""
     step = max(16, _MAX_LEAVES // max(1, forest.n_trees * forest.leaf_value.shape[1]))
     parts = [forest.predict_reference(rows[at : at + step]) for at in range(0, len(rows), step)]
     margin = np.concatenate([np.zeros((0, forest.n_outputs), forest.sum_dtype), *parts])
@@ -151,11 +151,14 @@ def _compare(ours: _Compiled, theirs: LibraryPredictions) -> Agreement:
 
 
 def _find_tree(ours: _Compiled, leaves: Callable[[Array], Array | None], row: Array) -> int | None:
-    """Return the first tree in which a row reaches another leaf, or else a leaf of other value."""
+    """Return the first tree that explains a different prediction for a row; None if none does.
+
+    That is a tree in which the row reaches another leaf, or else another leaf value.
+    """
     row = row[None, :]
     try:
         expected = leaves(row[0])
-    except Exception:  # a library that refuses the row here; it is only to explain a difference
+    except Exception:  # the library refuses a single row; only the explanation is lost
         expected = None
     reached = ours.predictor.apply(row)[0]
     other: Any = np.zeros(len(reached), bool)

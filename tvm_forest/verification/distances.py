@@ -1,6 +1,6 @@
-"""Distances between floats in units of the last place.
+"""Computes distances between floats in units of the last place.
 
-takes: arrays of floats; gives: how many floats lie between them.
+takes: arrays of floats; gives: their distances in ulp.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ..forest import Array, Link
 
 
 def ulps(found: Array, expected: Array) -> Array:
-    """Return how many floats lie between two, uint64; -0.0 and 0.0 are neighbours, NaN is NaN.
+    """Return distances in ulp, uint64: 1 for neighbours, such as -0.0 and 0.0; 0 for two NaN.
 
     Args:
         found, expected: of the same shape and dtype, float32 or float64.
@@ -22,7 +22,7 @@ def ulps(found: Array, expected: Array) -> Array:
 
 
 def _number_floats(values: Array) -> Array:
-    """Return numbers, uint64, in the order of floats: the bits, turned round below zero."""
+    """Map floats to uint64 in the same order, consecutive for neighbours, by way of their bits."""
     bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
     top = bits.dtype.type(1 << (8 * values.dtype.itemsize - 1))
     return np.where(bits & top, ~bits, bits | top).astype(np.uint64)
@@ -34,10 +34,10 @@ def row_ulps(
     """Return the largest distance in each row, uint64 (N,), in the units of `LINK_ULPS`.
 
     Args:
-        found: (R, C) of the compiled model, or None.
-        expected: (N, C) of the other, for the rows that are compared, or None.
-        compared: bool (R,), rows that are compared.
-        link: what the numbers are values of; margins have none.
+        found: (R, C), numbers of the compiled model, or None.
+        expected: (N, C), numbers of the other, only for the rows that are compared, or None.
+        compared: bool (R,), true for the N rows that are compared.
+        link: the link that made the numbers; "identity" for margins.
 
     Returns:
         None if one of the two is None.

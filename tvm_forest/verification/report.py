@@ -1,4 +1,4 @@
-"""The result of `verify`, and its text.
+"""Defines the result of `verify`, and its text.
 
 takes: counts of equal rows, largest distances; gives: Agreement, Report, and their text.
 """
@@ -10,18 +10,20 @@ from ..system.values import dataclass
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a compiled model agrees with another that should predict the same.
+    """The agreement of a compiled model with another one that should predict the same.
 
     Attributes:
         against: "reference walk", or name and version of the training library.
-        n_rows: rows compared.
-        rows_equal: rows whose margins are equal to the bit; None if the other gives no margins.
-        margin_ulp, value_ulp: largest difference, in units of the last place; None as above.
-        value_bound: how large `value_ulp` may be, because of the link.
-        labels_equal: rows whose labels are equal; None if there are no labels.
-        first_row: number of the first row that differs, given rows being first; None if none does.
-        first_tree: first tree in which that row reaches another leaf; None if none is known.
-        left_out: rows not compared, and why.
+        n_rows: number of rows compared.
+        rows_equal: number of rows whose margins are equal to the bit; None without margins.
+        margin_ulp, value_ulp: largest differences of margins and values, in units of the last
+            place; None if the other returns none.
+        value_bound: the largest `value_ulp` that the link allows.
+        labels_equal: number of rows whose labels are equal; None if there are no labels.
+        first_row: index of the first row that differs, with the caller's rows first; None if all
+            rows agree.
+        first_tree: the first tree in which that row reaches another leaf; None if not known.
+        left_out: number of rows that were not compared, and the reason.
     """
 
     against: str
@@ -68,9 +70,9 @@ class Report:
     Attributes:
         model: library and objective.
         rows: number of rows by kind: "given", "typical", "hard", "hard, finite".
-        refused: rows among them that the model refuses, and that were left out.
-        reference: beside the reference walk.
-        library: beside the training library; a text says why not.
+        refused: number of these rows that the model refuses, and that were left out.
+        reference: agreement with the reference walk.
+        library: agreement with the training library, or a text that says why it was not compared.
     """
 
     model: str

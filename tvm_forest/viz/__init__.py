@@ -1,9 +1,9 @@
-"""Pictures of a tree, its tiles and bit planes, of layouts in memory, nests and orders of walks.
+"""Draws a tree, its tiles and bit planes, layouts in memory, nests, and orders of walks.
 
 takes: a model, a Schedule, rows; gives: Picture, as text and as SVG; the bytes of each buffer.
 
-Drawings are made by matplotlib, which is imported with the first one. Each layout describes what
-its own buffers hold (`Layout.describe`), so nothing here names a layout.
+Drawings are made by matplotlib, which is imported with the first one. Each layout describes its own
+buffers (`Layout.describe`), so the code here names no layout.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class _TreeRow(NamedTuple):
     """A node in a picture of a tree.
 
     Attributes:
-        branch: lines that lead from its ancestors to it, in a text.
-        label: what it tests, or its leaf value.
+        branch: the line characters before it in the text, which show its ancestors.
+        label: its test, or its leaf value.
         note: its tile, or its share of the rows.
         tile: number of its tile, or None.
         level: hops from the root.
@@ -84,7 +84,7 @@ def tree(
 
 
 def _list_rows(one: Forest, depth: int) -> Iterator[_TreeRow]:
-    """List the nodes of a forest of one tree: parents first, left before right."""
+    """Yield the nodes of a forest of one tree, parents first and left before right."""
     rows = None if one.hits is None else count_node_hits(one)
     stack, place = [(0, "", "", 0, -1)], 0
     while stack:
@@ -115,7 +115,7 @@ def _node_text(one: Forest, at: int) -> str:
 
 
 def _leaf_text(one: Forest, leaf: int) -> str:
-    """Return the value of a leaf, which for a linear leaf is a sum."""
+    """Return the value of a leaf as text, for a linear leaf a sum."""
     if not one.is_linear:
         return _to_text(one.leaf_value[leaf])
     const, terms, features, coefficients = read_linear_fields(one)
@@ -131,7 +131,7 @@ def _feature_name(one: Forest, feature: int) -> str:
 
 
 def _draw_tree(figure: Any, title: str, nodes: list[_TreeRow]) -> None:
-    """Give every node a strip as wide as its text or its two children, which divide it."""
+    """Draw a tree; a node takes the width of its text, or of its two children if that is larger."""
     from matplotlib import colormaps
 
     texts = [f"{node.label}\n{node.note}".rstrip() for node in nodes]
@@ -161,13 +161,13 @@ def _draw_tree(figure: Any, title: str, nodes: list[_TreeRow]) -> None:
 
 
 def planes(model: Any, rows: Array, tree: int = 0) -> Picture:
-    """Show what each test of a tree answers for each row, and which rows reach each leaf.
+    """Show the outcome of each test of a tree for each row, and which rows reach each leaf.
 
-    The answers to one test are a bit plane: a bit for each row, the first one on the left.
+    The outcomes of one test are a bit plane: a bit for each row, the first one on the left.
 
     Args:
         model: see `load`.
-        rows: (R, F), numbers; 64 at most are readable.
+        rows: (R, F), numbers; up to 64 rows are readable.
         tree: place of the tree in the model, from 0.
 
     Raises:
@@ -222,8 +222,8 @@ def layout(
 ) -> Picture:
     """Show the buffers that a walk to a leaf value reads, in the layout of a schedule.
 
-    Where leaves are linear or hold vectors, their values in the layout are their numbers in the
-    buffers "linear" or "leaf_vectors".
+    If leaves are linear or hold vectors, the layout's leaf values are indices into the buffers
+    "linear" or "leaf_vectors".
 
     Args:
         model: see `load`.
@@ -304,7 +304,7 @@ def _tiles_text(forest: Forest) -> str:
 
 
 def _to_text(value: Any) -> str:
-    """Write an entry of a table; nothing if it is masked."""
+    """Return an entry of a table as text, "" if it is masked."""
     if value is np.ma.masked:
         return ""
     if isinstance(value, np.ndarray):

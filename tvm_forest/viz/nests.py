@@ -1,4 +1,4 @@
-"""The picture of a nest: a box for each loop, around what it holds.
+"""Draws a nest: a box for each loop, around the loops and walks inside.
 
 takes: Schedule; gives: Picture.
 """
@@ -12,22 +12,22 @@ from ..schedule_prims.fitting import check_schedule
 from .picture import LETTER, LINE, SIZE, Picture
 
 COLOURS = {"batch": "#cfe3f5", "class": "#f7ddb5", "tree": "#d3ebce", None: "white"}
-"""Of loops by what they count; white for what is no loop."""
+"""Colours of loops by their kind; lines that are no loops are white."""
 STEP = 2
-"""Blanks by which a line of a nest stands further right than that of the loop around it."""
+"""Number of blanks by which a line of a nest is indented below the loop around it."""
 
 GAP = 0.25
-"""Lines between the ends of two boxes."""
+"""Vertical distance between the ends of two boxes, in lines."""
 
 
 def nest(schedule: Schedule) -> Picture:
-    """Show the loops of a schedule, each in a box around the loops and walks that it holds.
+    """Show the loops of a schedule, each as a box around the loops and walks inside.
 
     Args:
-        schedule: any; the text of the picture is that of the schedule.
+        schedule: any schedule; the text of the picture is `str(schedule)`.
 
     Raises:
-        ScheduleError: it is no schedule.
+        ScheduleError: `schedule` is not a Schedule.
     """
     check_schedule("nest", schedule)
     text = str(schedule)
@@ -40,7 +40,7 @@ def nest(schedule: Schedule) -> Picture:
 
 
 def _draw(figure: Any, lines: list[str], depths: list[int], colours: list[str]) -> None:
-    """Draw a box from each line down to the next one that stands as far left, or further."""
+    """Draw a box from each line down to the next line that is not indented further."""
     from matplotlib.patches import FancyBboxPatch
 
     wide = max(len(line) + 2 * STEP * depth for line, depth in zip(lines, depths, strict=True)) + 3

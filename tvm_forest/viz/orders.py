@@ -1,4 +1,4 @@
-"""The picture of an order: when each row walks through each tree, and on which thread.
+"""Draws an order of walks: when each row walks through each tree, and on which thread.
 
 takes: Schedule, a number of rows; gives: Picture.
 """
@@ -17,16 +17,16 @@ from ..schedule_prims.nest import Bound, Loop, Share
 from .picture import LINE, SIZE, Picture, draw_squares
 
 SHADES = 16
-"""From the first step to the last one, where one thread does them all."""
+"""Number of shades for steps, from the first to the last, if there is one thread."""
 
 
 class _DrawnWalk(NamedTuple):
-    """One walk: where it is in the picture, and when and by whom it is done.
+    """One walk in the picture: its place, its time and its thread.
 
     Attributes:
-        row, tree: what walks, and where.
-        step: walks that its thread does before it, counted in groups that advance together.
-        thread: values of the loops around it whose iterations run at the same time.
+        row, tree: the row, and the tree through which it walks.
+        step: number of walks that its thread does before, counting interleaved walks once.
+        thread: the values of the concurrent loops around it, which identify the thread.
     """
 
     row: int
@@ -38,18 +38,18 @@ class _DrawnWalk(NamedTuple):
 def order(schedule: Schedule, rows: int = 8, trees: int = 16) -> Picture:
     """Show at which step each row walks through each tree: rows downwards, trees to the right.
 
-    Walks that advance together share a step. Where iterations run at the same time, each has a
-    thread, with a colour, and its steps begin when those before the loop have ended; a text has the
-    number of the thread before a colon.
+    Interleaved walks share a step. Each iteration of a concurrent loop has its own thread, with its
+    own colour; the steps of all its threads begin when the walks before the loop have ended. In the
+    text, the number of the thread precedes the step: "thread:step".
 
     Args:
-        schedule: any.
-        rows: rows of the batch, 1 to 64.
-        trees: trees that are shown, from the first one on, counted after the rewrites.
+        schedule: any schedule.
+        rows: number of rows of the batch, 1 to 64.
+        trees: largest number of trees to show, from the first one on, after the rewrites.
 
     Raises:
-        ScheduleError: it is no schedule.
-        InputError: there is another number of rows.
+        ScheduleError: `schedule` is not a Schedule.
+        InputError: `rows` is not from 1 to 64.
     """
     check_schedule("order", schedule)
     if not isinstance(rows, int) or not 1 <= rows <= 64:
@@ -77,7 +77,7 @@ def order(schedule: Schedule, rows: int = 8, trees: int = 16) -> Picture:
 
 
 def _list_walks(sch: Schedule, rows: int) -> Iterator[_DrawnWalk]:
-    """Yield all walks; a loop whose iterations run at the same time ends with the last of them."""
+    """Yield all walks; a concurrent loop ends when its last iteration does."""
     leaves = {leaf.name for leaf in sch.leaves()}
 
     def run(loop: Loop, around: dict[str, int], thread: tuple[int, ...], now: int) -> Any:

@@ -1,4 +1,4 @@
-"""A picture: a text, and a drawing that is made when it is needed.
+"""Defines a picture: a text, and a drawing that is made when it is needed.
 
 takes: a text, a function that draws; gives: Picture.
 """
@@ -31,8 +31,8 @@ class Picture:
     """A text that can also be drawn; equal texts make equal pictures.
 
     Attributes:
-        text: what `str` gives.
-        draw: draws on an empty matplotlib figure.
+        text: the text, which `str` returns.
+        draw: a function that draws on an empty matplotlib figure.
     """
 
     text: str
@@ -45,7 +45,7 @@ class Picture:
 
     @property
     def svg(self) -> str:
-        """The drawing, an SVG document; a model always gives the same one.
+        """The drawing as an SVG document, the same text every time.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -72,10 +72,10 @@ class Picture:
         return self.svg
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, which appears under its name once it is complete.
+        """Write the picture to a file, which appears under its name once it is complete.
 
         Args:
-            path: ends in .svg for the drawing or .txt for the text.
+            path: name of the file, ending in .svg for the drawing or .txt for the text.
 
         Raises:
             InputError: another ending, or matplotlib is not installed.
@@ -91,9 +91,9 @@ def draw_squares(axes: Any, places: Any, colour: Any) -> None:
     """Draw squares of one colour as one path, which keeps documents small.
 
     Args:
-        axes: of matplotlib, whose units are squares.
+        axes: matplotlib axes whose unit is a square.
         places: (N, 2), line and column of each square, from 0.
-        colour: any that matplotlib knows.
+        colour: any colour of matplotlib.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline

@@ -1,4 +1,4 @@
-"""What SHAP values of a forest are computed from, as tables over its inner nodes.
+"""The tables from which compiled code computes the SHAP values of a forest.
 
 takes: Forest with the cover of its nodes; gives: ContributionTables.
 
@@ -42,11 +42,10 @@ else:
 
 CONTRIBUTIONS: Literal["contributions"] = "contributions"
 INTERACTIONS: Literal["interactions"] = "interactions"
-"""The names of the functions of blocks of rows."""
+"""The names of the compiled functions; each takes a block of rows."""
 
 COVER_TOLERANCE = 1e-3
-"""How far, as a share of it, the cover of a node may be from the sum of its children's covers,
-which libraries round to float32."""
+"""Largest relative difference between a node's cover and its children's sum: libraries round it."""
 
 NODE_NUMBERS = ("column", "factor", "bits")
 """Columns of `ContributionTables.numbers`."""
@@ -55,7 +54,7 @@ NODE_REALS = ("threshold", "left_share")
 """Columns of `ContributionTables.reals`."""
 
 SLOT_BITS = 12
-"""Width of a slot's number in the bits of a node."""
+"""Number of bits that hold the number of a slot, see `ContributionTables`."""
 
 BITS = {
     "slot": (0, SLOT_BITS),
@@ -65,15 +64,15 @@ BITS = {
         for place, name in enumerate(("left_is_leaf", "right_is_leaf", "default_left", "side"))
     },
 }
-"""Where each number lies in the bits of a node, and how many it has."""
+"""The packed fields of a node: for each, its lowest bit and its number of bits."""
 
 
 class Task(NamedTuple):
-    """A tree that is walked.
+    """A tree to walk for contributions or interactions.
 
     Attributes:
-        first, last: its terminals.
-        fixed: the feature that is told to be known, then unknown, of interactions; -1 for none.
+        first, last: the range of its terminals, without `last`.
+        fixed: for interactions, the feature taken as known, and then as unknown; else -1.
     """
 
     first: int
@@ -82,29 +81,31 @@ class Task(NamedTuple):
 
 
 class ContributionTables:
-    """The inner nodes of a forest in the order of a walk, the left side of a node first.
+    """The M inner nodes of a forest in the order in which a depth-first walk enters them.
 
-    A slot is the place of a node on the path from its root: 1 for the root. A terminal is a node of
-    two leaves: a walk goes down to it, and from there up through all nodes that are complete.
+    The walk goes left first. A slot is a node's place on the path from its root: 1 for the root. A
+    terminal is a node of two leaves: the walk goes down to it, and from there up through all nodes
+    whose children are both done.
 
     Attributes:
         forest: the model in canonical form.
-        n_points: points of integration, n.
+        n_points: n, the number of integration points.
         n_slots: the largest slot plus one.
-        numbers: int32 (M, 3), see `NODE_NUMBERS`: the column that a node tests; its row of
-            `factors`; its `BITS`: its slot; the slot of the node to which the feature was last
-            tested on the way, or 0; which children are leaves; whether missing values go left; 0
-            for a left child, 1 for a right one and a root.
-        reals: float64 (M, 2), see `NODE_REALS`: threshold; the share of its rows that go left.
-        players: the columns of users that each player of the game stands for, see `find_players`.
-        sources: int32 (columns,), the player that each column counts for.
+        numbers: int32 (M, 3), see `NODE_NUMBERS`: the column that a node tests; its row in
+            `factors`; the fields of `BITS`: its slot; the slot of the node just below the last test
+            of the same feature on the path, or 0; which children are leaves; whether missing values
+            go left; 0 for a left child, 1 for a right child or a root.
+        reals: float64 (M, 2), see `NODE_REALS`: threshold; the share of rows that go left.
+        players: for each player of Shapley's game, the users' columns, see `find_players`.
+        sources: int32 (columns,), the player of each column that walks read.
+        has_default_left: whether missing values go left at some node.
         leaves: float64 (W, M, 2), values of the left and right child where these are leaves.
-        factors: float64 (K, 2, n), g and m.
-        points: float64 (n,), weights of the points.
-        terminals: int32 (Q, 3), the first node that is entered on the way to a terminal, how many
-            are before it, and how many are complete after it.
-        expected: float64 (C,), the margin of a row of which nothing is known.
-        subtrees: the same contributions as tables that are looked up, if they are small.
+        factors: float64 (K, 2, n), the distinct pairs of g and m.
+        points: float64 (n,), the integration weights.
+        terminals: int32 (Q, 3), for each, the first node entered after the terminal before, how
+            many more are entered down to this one, and how many other nodes it completes.
+        expected: float64 (C,), the expected margin, from which contributions count.
+        subtrees: the same contributions as look-up tables, if these are small.
     """
 
     def __init__(self, forest: Forest, background: Array | None = None) -> None:
@@ -112,8 +113,8 @@ class ContributionTables:
 
         Args:
             forest: the model.
-            background: rows (B, columns) that stand in for what is not known; None for rows of
-                training, by the cover of nodes. With a background there are subtrees only.
+            background: rows (B, columns) whose values replace unknown ones; None stands for the
+                training rows, by the cover of nodes. With a background, only `subtrees` serves.
 
         Raises:
             UnsupportedModel: see `_check_forest`; or paths too long for a background.
@@ -164,7 +165,7 @@ class ContributionTables:
             self.expected = forest.base_score + self.subtrees.average()
 
     def _scale_leaves(self) -> Array:
-        """Float64 (N, W), what leaves add to margins, of which some are scaled or averages."""
+        """Return what leaves add to margins, scaled or averaged as the forest does; (N, W)."""
         forest = self.forest
         values = forest.leaf_value.astype(np.float64) * forest.sum_scale
         if forest.aggregate != "average":
@@ -185,7 +186,7 @@ class ContributionTables:
         return margin
 
     def share_out(self, values: Array) -> Array:
-        """Return (..., F + 1) of columns for (..., players + 1): each gets an equal part."""
+        """Split values (..., players + 1) equally among columns: (..., given_width + 1)."""
         width = self.forest.given_width
         if self.players == [(at,) for at in range(width)]:
             return values
@@ -198,7 +199,7 @@ class ContributionTables:
 
     @cached_property
     def _spans(self) -> Array:
-        """Int64 (T, 2), the terminals of each tree."""
+        """Int64 (T, 2), begin and end of each tree's terminals."""
         tree = self._tree_of_node[self.terminals[:, 0]]
         counts = np.bincount(tree, minlength=self.forest.n_trees)
         order = np.argsort(self.forest.tree_class, kind="stable")
@@ -211,18 +212,14 @@ class ContributionTables:
         return np.flatnonzero((self.forest.tree_class == output) | (self.forest.tree_class < 0))
 
     def list_tasks(self) -> tuple[Array, Array]:
-        """Return the work of contributions, a tree each.
-
-        Returns:
-            int32 (G + 1,), where the tasks of each group, an output, begin; int32 (tasks, 3).
-        """
+        """Return where the tasks of each output begin, int32 (C + 1,), and all tasks (tasks, 3)."""
         spans = [self._spans[self._trees_of(c)] for c in range(self.forest.n_outputs)]
         tasks = [Task(int(x), int(y), -1) for own in spans for x, y in own]
         begins = np.append(0, np.cumsum([len(own) for own in spans]))
         return begins.astype(np.int32), np.array(tasks, np.int32)
 
     def list_interaction_tasks(self) -> tuple[Array, Array]:
-        """Return the work of interactions; a group is an output and a feature that is fixed."""
+        """Return the tasks for interactions: a group for each output and each fixed feature."""
         forest, tasks, begins = self.forest, list[Task](), [0]
         tested = np.zeros((forest.n_trees, len(self.players)), bool)
         tested[self._tree_of_node, self.sources[self.numbers[:, 0]]] = True
@@ -240,15 +237,17 @@ class _Paths:
 
     Attributes:
         left, right, parent: see `forest.structure.edges`.
-        is_right: whether a node is a right child.
-        feature: the player that a node's test is made of.
-        share: of the rows of its parent, those that come to a node; 1 at roots.
-        reach: of all rows, those that come to a node.
-        above: the nearest node on the way, itself included, whose parent tests the same feature;
+        is_right: whether a node is a right child; true for roots.
+        feature: the player (`find_players`) to which a node's test belongs.
+        share: the share of its parent's rows that come to a node; 1 at roots.
+        reach: the share of all rows that come to a node.
+        above: the nearest node on the path, itself included, whose parent tests the same feature;
             -1 for none.
-        share_above: of the rows that a feature was asked for on the way, those that it let through.
-        place: of an inner node in the order of a walk.
-        most_features: different features on a path, at most.
+        share_above: the share of rows that earlier tests of the node's feature on the path let
+            through; 1 for none.
+        below: the number of inner nodes of the subtree.
+        place: an inner node's place in the order of a walk.
+        most_features: the largest number of different features on a path.
     """
 
     def __init__(self, forest: Forest, tree_order: Array) -> None:
@@ -294,7 +293,7 @@ class _Paths:
 
     def _number_nodes(self, levels: list[tuple[Array, Array, Array]], tree_order: Array) -> None:
         forest = self.forest
-        self.below = (~forest.is_leaf).astype(np.int64)  # inner nodes of the tree below, with it
+        self.below = (~forest.is_leaf).astype(np.int64)
         for node, left, right in reversed(levels):
             self.below[node] += self.below[left] + self.below[right]
         roots = forest.tree_offset[:-1][tree_order]
@@ -305,7 +304,7 @@ class _Paths:
             self.place[right] = self.place[left] + self.below[left]
 
     def list_terminals(self, inner: Array) -> Array:
-        """Return the terminals among the inner nodes, which stand in the order of a walk."""
+        """Return `ContributionTables.terminals` for inner nodes in the order of a walk."""
         last = self.below[inner] == 1
         ends = np.flatnonzero(last)
         first = np.append(0, ends + 1)[: len(ends)]
@@ -316,7 +315,7 @@ class _Paths:
 
 
 def contribution_arrays(tables: ContributionTables, name: str, looks_up: bool) -> dict[str, Array]:
-    """Return the tables that a function reads by name, with an entry where there would be none."""
+    """Return the flat arrays that the function `name` reads; an empty one becomes [0]."""
     if name == CONTRIBUTIONS and looks_up:
         found = tables.subtrees.arrays
         return {key: x.ravel() if x.size else np.zeros(1, x.dtype) for key, x in found.items()}
@@ -337,9 +336,9 @@ def contribution_arrays(tables: ContributionTables, name: str, looks_up: bool) -
 
 
 def find_players(forest: Forest) -> tuple[list[tuple[int, ...]], Array]:
-    """Return what may be known of a row or not, and int64 (F,), what each column is made of.
+    """Return the players of Shapley's game, and the player of each column, int64 (F,).
 
-    These are columns of users, or all those of one statistic, as to CatBoost; see `share_out`.
+    A player is a column of the user, or, as in CatBoost, all columns of one statistic.
     """
     encoder = forest.encoder
     made: list[tuple[int, ...]] = [(at,) for at in range(forest.row_width)]
@@ -358,7 +357,7 @@ def find_players(forest: Forest) -> tuple[list[tuple[int, ...]], Array]:
 
 
 def can_explain(forest: Forest) -> bool:
-    """Return whether a forest has SHAP values without a background."""
+    """Return whether SHAP values of a forest can be computed without a background."""
     try:
         _check_forest(forest, False)
     except UnsupportedModel:
@@ -367,10 +366,10 @@ def can_explain(forest: Forest) -> bool:
 
 
 def _check_forest(forest: Forest, has_background: bool) -> None:
-    """Refuse forests without SHAP values; a background needs no covers.
+    """Refuse forests whose SHAP values cannot be computed.
 
     Raises:
-        UnsupportedModel: no covers, or such that contradict each other; linear leaves; no sum.
+        UnsupportedModel: linear leaves; no sum; too deep; no covers (or wrong) and no background.
     """
     where = f"contributions: the model '{forest.source}'"
     if forest.is_linear:

@@ -1,19 +1,22 @@
-"""Contributions of small subtrees, looked up by the answers of their tests.
+"""Tables of what small subtrees contribute, indexed by the outcomes of their tests.
 
 takes: a forest with covers, or rows of a background; gives: SubtreeTables.
 
-What a leaf adds to the features on its path depends on the answers to the tests of that path alone.
-A unit is a subtree of up to `MOST_TESTS` tests, with all tests above it: the leaves below, and some
-that hang from above, add what a table has for the answers, a bit each, to the features of all of
-these tests. So a row needs one entry of a unit instead of a walk: 16 entries for a tree of depth 6.
+What a leaf adds to the features on its path depends only on the outcomes of the tests on that path.
+A unit is a subtree of up to `MOST_TESTS` tests, together with all tests above it. The outcomes of
+these tests, a bit each, form a pattern. The table of the unit holds, for each pattern, what the
+leaves of the unit add to the features of its tests. (Leaves that hang directly from a test above
+belong to one of the units below it.) So a row needs one entry of each unit instead of a walk: 16
+entries for a tree of depth 6.
 
-A leaf with d different features on its path has 2^d answers, and for each d values. Given o_j,
-whether the row goes on by feature j, and z_j, the share of the rows of training that do, they are
-the integral that `ContributionTables` describes. With a background, z_j is what a row b of it
-says, and values are averages over rows: with the features A where the row alone goes on, and B
-where b alone does, a leaf adds (|A| - 1)! |B|! / (|A| + |B|)! to each of A, and takes
-|A|! (|B| - 1)! / (|A| + |B|)! from each of B, if every feature is in A, in B, or goes on by both.
-It needs but the number of rows of the background with each pattern of answers.
+A leaf with d different features on its path has d values for each of 2^d combinations of features
+that let the row go on. With o_j = 1 if feature j lets the row go on, else 0, and z_j, the share of
+the training rows that it lets go on, the values are the integral in the docstring of
+`contributions`. With a background, z_j is 1 or 0 for one of its rows, b, and values are averages
+over all b. Let A be the features that let only the row go on, and B those that let only b go on. If
+every other feature lets both go on, the leaf adds (|A| - 1)! |B|! / (|A| + |B|)! to each feature of
+A, and subtracts |A|! (|B| - 1)! / (|A| + |B|)! from each of B; otherwise it adds nothing. So only
+the number of background rows with each pattern matters.
 """
 
 from __future__ import annotations
@@ -29,26 +32,28 @@ from .. import Array, Forest
 from ..reference import goes_left
 
 MOST_TESTS = 3
-"""Tests of the subtree of a unit."""
+"""Largest number of tests in the subtree of a unit."""
 
 MOST_ANSWERS = 9
-"""Bits of a pattern of a unit."""
+"""Largest number of bits of a unit's pattern: tests of the subtree and above it."""
 
 MOST_BYTES = 1 << 26
+"""Largest size of all tables together; walks are as fast as larger ones."""
+
 MOST_BYTES_OF_BACKGROUND = 1 << 30
-"""Of all tables: beyond the first, walks are as fast; with a background there are none."""
+"""The same with a background, for which there are no walks."""
 
 QUAD = 4
-"""Values of an entry; a unit with more tests has several tables."""
+"""Number of values in an entry of a table; a unit with more tests has several tables."""
 
 
 class Unit(NamedTuple):
     """A subtree and the tests above it.
 
     Attributes:
-        above: inner nodes from the root on down, not of the subtree.
-        own: inner nodes of the subtree, parents before children.
-        leaves: those that are counted here.
+        above: the inner nodes on the path from the root to the subtree.
+        own: the inner nodes of the subtree, parents before children.
+        leaves: the leaves of the subtree, and those from above that this unit counts.
     """
 
     above: tuple[int, ...]
@@ -60,13 +65,13 @@ class _Leaf(NamedTuple):
     """A leaf in a unit.
 
     Attributes:
-        node: its number.
-        unit: that of its unit.
-        players: of its path, d of them.
-        places: of the first test of each player among those of the unit.
-        shares: of rows that each player lets go on.
-        patterns: int64 (2^answers,), for each pattern of the unit which players let a row go on, a
-            bit each, that of the first player the lowest.
+        node: number of the leaf.
+        unit: number of its unit.
+        players: the d players that are tested on its path.
+        places: for each player, the place of its first test among the tests of the unit.
+        shares: for each player, the share of the rows that it lets go on.
+        patterns: int64 (2^tests,), for each pattern of the unit a bit mask of the players that let
+            the row go on; bit 0 is the first player's.
     """
 
     node: int
@@ -78,21 +83,24 @@ class _Leaf(NamedTuple):
 
 
 class SubtreeTables:
-    """The tables of all units, in the order of the outputs and trees.
+    """The tables of all units, tree by tree.
 
     Attributes:
-        fits: whether there are such tables; the others are there only if so.
-        tests: int32 (A, 4), what is asked on the way: the column, whether missing values go left,
-            the place of the pattern so far, and that of the pattern with the answer.
-        thresholds: (A,), in the dtype of the forest's.
-        quads: int32 (Q, 7): the place of a pattern, the first entry of the table, that of the next
-            table, and the players that the values belong to; as many as there are for none.
-        units: int32 (U, 4), the first and the number of the tests and of the quads of each.
-        tasks: int32 (tasks, 2), first and last unit of trees.
-        begins: int32 (C + 1,), where the tasks of each output begin.
-        table: float64 (W, E, 4), the entries, for each output of leaf vectors.
-        n_places: places of patterns.
-        expected: float64 (C,), the margin of a row of which nothing is known.
+        fits: whether paths and tables are small enough; if not, the other attributes are unset.
+        n_entries: E, the number of entries of all tables.
+        n_places: the number of places in which compiled code keeps patterns.
+        arrays: what compiled code reads, by name:
+            tests: int32 (A, 4), the tests of all units, without those that the unit before has too:
+                column, whether missing values go left, the place of the pattern before the test,
+                and the place of the pattern with its outcome appended.
+            thresholds: float64 (A,), of these tests.
+            quads: int32 (Q, 7): the place of the unit's pattern, the first entry of a table, that
+                of the next one, and the players of an entry's 4 values (`n_players` for none).
+            units: int32 (U, 4), for each unit, its first test, their number, its first quad, their
+                number.
+            tasks: int32 (tasks, 2), begin and end of the units of a tree.
+            begins: int32 (C + 1,), where the tasks of each output begin.
+            table: float64 (W, E, 4), the entries, for each value of a leaf vector.
     """
 
     def __init__(
@@ -101,11 +109,14 @@ class SubtreeTables:
         """Make the tables.
 
         Args:
-            forest: in canonical form.
-            paths: `_Paths` of it.
-            values: float64 (N, W), what leaves add.
-            n_players: how many players there are.
-            background: rows (B, F) of the background; None for the rows of training.
+            forest: the model in canonical form.
+            paths: its `_Paths`.
+            values: float64 (N, W), what leaves add to margins.
+            n_players: the number of players.
+            background: rows (B, F) of the background; None stands for the training rows.
+
+        Raises:
+            UnsupportedModel: the tables do not fit, and there is a background.
         """
         self.forest, self._paths, self._values = forest, paths, values
         self.n_players = n_players
@@ -175,7 +186,7 @@ class SubtreeTables:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        """The arrays that the function reads, by name."""
+        """The arrays that compiled code reads, by name; see the class."""
         forest, order = self.forest, [list[Any]() for _ in range(3)]
         tests, quads, units = order
         entry = 0
@@ -208,7 +219,7 @@ class SubtreeTables:
         }
 
     def average(self) -> Array:
-        """Return the mean of what the trees add to rows of the background, float64 (C,)."""
+        """Return the mean sum of leaf values over the rows of the background, float64 (C,)."""
         total = np.zeros(self.forest.n_outputs)
         for root in self.forest.tree_offset[:-1][self.forest.is_leaf[self.forest.tree_offset[:-1]]]:
             self._put(total, int(root), 1.0)
@@ -257,7 +268,7 @@ class SubtreeTables:
 
     @cached_property
     def _leaves(self) -> list[_Leaf]:
-        """All leaves of units, in the order of these."""
+        """The leaves of all units, unit by unit."""
         paths, found, known = self._paths, list[_Leaf](), dict[Any, Array]()
         for number, unit in enumerate(self._units):
             asked = unit.above + unit.own
@@ -284,7 +295,7 @@ class SubtreeTables:
         return found
 
     def _explain(self, leaves: list[_Leaf]) -> list[Array]:
-        """Return what a leaf of value 1 adds to its players, float64 (2^d, d) for each leaf."""
+        """Return what each leaf would add to its players if its value were 1: (2^d, d) each."""
         worth: list[Array] = [np.zeros(0)] * len(leaves)
         counts = None if self._background is None else self._count_background(leaves)
         by_size: dict[int, list[int]] = {}
@@ -300,7 +311,7 @@ class SubtreeTables:
         return worth
 
     def _count_background(self, leaves: list[_Leaf]) -> list[Array]:
-        """Return the share of rows of the background of each pattern, (2^d,) for each leaf."""
+        """Return for each leaf the shares of background rows by pattern of players, (2^d,)."""
         rows = self._background
         assert rows is not None, "asked only where it is there"
         forest, counts, patterns = self.forest, list[Array](), np.zeros(0)
@@ -317,7 +328,13 @@ class SubtreeTables:
 
 
 def _map_patterns(answers: int, way: tuple[tuple[int, int, int], ...]) -> Array:
-    """Return which players let a row go on, by the pattern of answers; see `_Leaf.patterns`."""
+    """Return `_Leaf.patterns` of a leaf.
+
+    Args:
+        answers: number of tests of the unit.
+        way: for each test on the path, its place in the unit, the outcome that leads to the leaf,
+            and the number of its player.
+    """
     pattern = np.arange(1 << answers)
     players = 1 + max(player for *_, player in way)
     goes_on = np.ones((players, len(pattern)), bool)
@@ -327,13 +344,13 @@ def _map_patterns(answers: int, way: tuple[tuple[int, int, int], ...]) -> Array:
 
 
 def explain_shares(shares: Array) -> Array:
-    """Return what leaves of value 1 add, by what their players let through of all rows.
+    """Return what leaves of value 1 add to their players, given the shares of training rows.
 
     Args:
-        shares: float64 (L, d).
+        shares: float64 (L, d), the share of the rows that each player lets go on.
 
     Returns:
-        float64 (L, 2^d, d), by the pattern of players that let the row go on.
+        float64 (L, 2^d, d), indexed by the bit mask of players that let the row go on.
     """
     leaves, size = shares.shape
     t, weights = np.polynomial.legendre.leggauss(max(1, (size + 1) // 2))
@@ -355,11 +372,11 @@ def explain_shares(shares: Array) -> Array:
 
 
 def explain_counts(counts: Array, size: int) -> Array:
-    """Return what leaves of value 1 add, by the patterns of the rows of a background.
+    """Return what leaves of value 1 add to their players, given the rows of a background.
 
     Args:
-        counts: float64 (L, 2^d), the share of these rows of each pattern.
-        size: d.
+        counts: float64 (L, 2^d), the share of these rows with each pattern of players.
+        size: d, the number of players.
 
     Returns:
         See `explain_shares`.
@@ -379,5 +396,5 @@ def explain_counts(counts: Array, size: int) -> Array:
 
 
 def _weigh(own: int, others: int) -> float:
-    """Return (own - 1)! others! / (own + others)!."""
+    """Return Shapley's weight (own - 1)! others! / (own + others)!, or 0 if own is 0."""
     return factorial(own - 1) * factorial(others) / factorial(own + others) if own else 0.0

@@ -19,11 +19,11 @@ def canonicalize(forest: Forest) -> Forest:
     """Return the canonical form of a forest, which has the same predictions.
 
     Tests for sets of categories become tests of membership columns, and the tree of round r and
-    class c gets the place ``r * C + c``; each tree with leaf vectors is a round. Leaf vectors lie
-    in a table apart from the trees, so thresholds need not have their dtype and get that of rows.
+    class c gets the number ``r * C + c``; each tree with leaf vectors is a round. Leaf vectors are
+    stored apart from the trees, so thresholds need not have their dtype, and get that of rows.
 
     Args:
-        forest: any; one in canonical form is returned as it is.
+        forest: any forest; one in canonical form is returned as it is.
     """
     forest = arrange_by_round(add_membership_columns(forest))
     return narrow_thresholds(forest) if forest.has_vectors else forest

@@ -21,8 +21,8 @@ def narrow_thresholds(forest: Forest) -> Forest:
 def round_thresholds(forest: Forest) -> Array:
     """Return the thresholds of the nodes, as `narrow_thresholds` rounds them.
 
-    A number of float32 is `<=` a threshold if it is `<=` the largest float32 that is not above the
-    threshold, and `<` one if it is `<` the smallest that is not below.
+    A float32 number is `<=` a threshold if and only if it is `<=` the largest float32 that is not
+    above the threshold, and `<` a threshold if it is `<` the smallest that is not below.
     """
     if forest.row_dtype != "float32" or forest.threshold.dtype == np.float32:
         return forest.threshold

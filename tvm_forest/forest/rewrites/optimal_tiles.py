@@ -26,11 +26,12 @@ NEVER = 1 << 60
 
 
 def choose_optimal_tiles(forest: Forest, size: int, rows: Array) -> Array:
-    """Return int64 (N,), the root of each node's tile among all nodes; a leaf is its own.
+    """Return int64 (N,), the root of each node's tile; a leaf is a tile of its own.
 
     Args:
-        size: most nodes of a tile.
-        rows: int64 (N,), rows that come through each node.
+        forest: the model.
+        size: the largest number of nodes in a tile.
+        rows: int64 (N,), the number of rows that come through each node.
     """
     levels = list_levels(forest)
     below = np.zeros(forest.n_nodes, np.int64)  # inner nodes at and below, up to size

@@ -95,16 +95,19 @@ def take_rounds(forest: Forest, begin: int, end: int) -> Forest:
 
 
 def _take_base_score(forest: Forest, begin: int) -> Array:
-    """Return the base score of rounds from `begin` on; classes without trees keep theirs."""
+    """Return the base score of the rounds from `begin` on.
+
+    It is 0 if it belongs to the first round and that is left out; infinite entries stay.
+    """
     base, is_left_out = forest.base_score, begin > 0 and forest.base_of_first
     return np.where(np.isinf(base), base, np.zeros_like(base)) if is_left_out else base
 
 
 def silence_rounds(forest: Forest, begin: int, end: int) -> Forest:
-    """Return the forest with the trees of other rounds made to change no margin.
+    """Return a forest in which only the trees of the rounds `begin` to `end - 1` change margins.
 
-    No node is removed, so code for the forest can evaluate the result too. Neutralised trees get no
-    number in the source model, and rounds are renumbered.
+    No node is removed, so code for the forest can evaluate the result too. The leaves of other
+    trees become neutral, their `tree_id` is -1, and rounds are renumbered.
 
     Args:
         forest, begin, end: see `take_rounds`.
@@ -132,9 +135,9 @@ def silence_rounds(forest: Forest, begin: int, end: int) -> Forest:
 
 
 def arrange_by_round(forest: Forest) -> Forest:
-    """Put tree `round * C + c` in the place of class c's tree of that round.
+    """Order trees by round and class: tree ``round * C + c`` is the tree of class c in that round.
 
-    The order within a class stays. Classes with fewer trees than others get null trees, as does a
+    The order within a class stays. Null trees fill up classes with fewer trees than others, and a
     forest without any tree. A tree whose leaves hold vectors is a round by itself.
     """
     classes = np.array([EVERY_CLASS] if forest.has_vectors else range(forest.n_outputs), np.int32)
@@ -150,14 +153,14 @@ def arrange_by_round(forest: Forest) -> Forest:
 
 
 def sort_trees(forest: Forest, by: str = "depth") -> Forest:
-    """Sort the trees of each class, stably; every place keeps its class.
+    """Sort the trees within each class, stably; the sequence of classes stays.
 
     Sorting changes the order in which the values of a class are added.
 
     Args:
         forest: model; with tiles, depths are counted in tiles.
-        by: "depth", shallow trees first; "likely", first the trees in which nine rows in ten need
-            fewer hops than the tree is deep, by that number of hops, then the others by depth.
+        by: "depth": shallow trees first. "likely": first the trees whose depth is more than the
+            hops that 90% of the rows need, sorted by these hops, then the others by depth.
 
     Raises:
         ScheduleError: `by` is unknown, or "likely" and the forest has no leaf profile.
@@ -177,14 +180,14 @@ def sort_trees(forest: Forest, by: str = "depth") -> Forest:
 
 
 def order_by_level(forest: Forest) -> tuple[Array, Array]:
-    """Return the nodes in level order, left to right, tree by tree.
+    """Return the order of nodes tree by tree, level by level, from left to right.
 
     Returns:
-        (order, place), int64 (N,) each: order[i] is the node that comes i-th, and place[node] the
-        number of a node.
+        (order, place), int64 (N,) each: order[i] is the i-th node in this order, and place is its
+        inverse.
     """
     place = forest.tree_offset[forest.node_tree]
-    numbered = np.ones(forest.n_trees, np.int64)  # nodes of each tree that have their number
+    numbered = np.ones(forest.n_trees, np.int64)  # nodes of each tree that have their place
     for node, left, right in list_levels(forest):
         tree = forest.node_tree[node]
         pair = np.arange(len(node)) - np.searchsorted(tree, tree)
@@ -195,16 +198,15 @@ def order_by_level(forest: Forest) -> tuple[Array, Array]:
 
 
 def order_depth_first(forest: Forest) -> tuple[Array, Array]:
-    """Return the nodes depth first, siblings together, the larger subtree first.
+    """Return the order of nodes depth first, siblings together, the larger subtree first.
 
-    A walk that goes on into the larger side, as most do, then finds its next pair of siblings close
-    by.
+    Most walks go on into the larger subtree, so they find the next pair of siblings close by.
 
     Returns:
         (order, place), see `order_by_level`.
     """
     levels = list_levels(forest)
-    pairs = np.zeros(forest.n_nodes, np.int64)  # of siblings below a node
+    pairs = np.zeros(forest.n_nodes, np.int64)  # pairs of siblings below a node
     for node, left, right in reversed(levels):
         pairs[node] = 1 + pairs[left] + pairs[right]
     first = np.zeros(forest.n_nodes, np.int64)  # pairs of the tree that come before a node's

@@ -22,7 +22,7 @@ from .rebuild import take_nodes
 from .tile_rules import check_tiling, find_tile_roots
 
 MAX_NODES = 1 << 25
-"""Nodes of the largest padded forest: padding one leaf by d hops makes (size + 1)**d of it."""
+"""Largest number of nodes of a padded forest; a leaf padded by d hops becomes (size + 1)**d."""
 
 
 def fill_tiles(forest: Forest) -> Forest:
@@ -90,7 +90,7 @@ def _check_growth(forest: Forest, missing: Array) -> None:
 
 
 class _Growth:
-    """A forest to which dummies are added, with nodes numbered in the order of their making.
+    """A forest while dummies are added to it; new nodes get the next free numbers.
 
     Attributes:
         source: int64, node of the forest that each node was or was copied from.
@@ -109,7 +109,7 @@ class _Growth:
             self.hits += start.hits
 
     def split(self, leaves: Array, tile: Array) -> None:
-        """Turn leaves into dummies of the given tiles, with two copies each below."""
+        """Turn leaves into dummies that belong to the given tiles; copy each leaf twice below."""
         count, begin = len(leaves), len(self.source)
         copies = begin + np.arange(2 * count)
         none = np.full(2 * count, LEAF)
@@ -123,7 +123,7 @@ class _Growth:
         self.hits[leaves] = 0
 
     def fill(self, root: Array, count: Array) -> None:
-        """Add dummies to tiles of `count` nodes, breadth first, until they are full."""
+        """Fill tiles, given by their roots and numbers of nodes, with dummies, breadth first."""
         size = self.start.tile_size
         missing = size - count
         queue = np.full((len(root), 2 * size + 1), -1)

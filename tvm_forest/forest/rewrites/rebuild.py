@@ -17,10 +17,10 @@ def take_nodes(forest: Forest, source: Array, blank: Array | None = None, **chan
     """Return the forest whose node i is a copy of node ``source[i]``.
 
     Args:
-        forest: has the nodes.
+        forest: the forest that has the nodes.
         source: int (N',), numbers of nodes through the whole forest.
         blank: bool (N',), nodes whose fields become 0.
-        **changes: fields that are not copied, among them links that lead elsewhere.
+        **changes: fields with other values, such as links that lead elsewhere.
     """
     fields = {name: array[source] for name, array in forest.arrays_per("node").items()}
     if blank is not None:

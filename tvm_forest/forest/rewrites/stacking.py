@@ -1,13 +1,12 @@
-"""Several models of the same columns as one forest that has an output for each of them.
+"""Joins several models of the same columns into one forest with an output for each model.
 
 takes: Forests of one output; gives: Forest whose output k is the margin of the k-th of them.
 
     model 0: trees a b c           trees   a b c d e
     model 1: trees d e     -->     outputs 0 0 0 1 1
 
-The trees of a model keep their order, so every margin keeps its bits. What is done once for a row
-is then done once for all models: it is read, checked and coded, and tests that models share are
-one test.
+The trees of a model keep their order, so every margin keeps its bits. A row is then read, checked
+and coded only once for all models, and tests that models share are evaluated once.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _OWN = {
     *("rounds_left_out", "with_all_rounds", "tile", "tile_size", "listed_categories"),
     *("term_feature", "term_coefficient", *LEFT_OUT_UNLESS_ALL),
 }
-"""Fields that may differ from model to model, as those of nodes and trees may."""
+"""Fields of the whole model that may differ from model to model; others must be equal."""
 
 
 def stack_forests(forests: Sequence[Forest]) -> Forest:
@@ -41,8 +40,8 @@ def stack_forests(forests: Sequence[Forest]) -> Forest:
             may have any number of trees.
 
     Raises:
-        UnsupportedModel: one has several outputs, or differs from the first in a field that is
-            said once for all outputs, such as its link or the names of its columns.
+        UnsupportedModel: one has several outputs, or differs from the first in a field that a
+            forest has only once for all outputs, such as its link or the names of its columns.
     """
     first = forests[0]
     for number, forest in enumerate(forests):
@@ -71,13 +70,13 @@ def stack_forests(forests: Sequence[Forest]) -> Forest:
 
 
 def _check(number: int, forest: Forest, first: Forest) -> None:
-    """Refuse a model that has several outputs, or another meaning than the first."""
+    """Refuse a model that has several outputs, or differs from the first where it must not."""
     if forest.n_outputs > 1 or forest.has_vectors:
         raise UnsupportedModel(
             f"load: model {number} of the list, '{forest.source}', has {forest.n_outputs} outputs; "
             "only models of one output are joined; build the others one by one"
         )
-    if forest.library != first.library:  # which read rows each in its way
+    if forest.library != first.library:  # each library reads rows in its own way
         raise UnsupportedModel(
             f"load: model {number} of the list, '{forest.source}', is of another library than "
             f"model 0, '{first.source}'; build those that differ one by one"
@@ -109,7 +108,7 @@ def _join_arrays(forests: Sequence[Forest]) -> dict[str, Any]:
 
 
 def _join_terms(forests: Sequence[Forest]) -> dict[str, Any]:
-    """Return the linear leaves' terms of all models, and where those of each leaf begin."""
+    """Return the fields of the linear leaves' terms, joined; {} if leaves are not linear."""
     if not forests[0].is_linear:
         return {}
     parts = [(x.leaf_terms, x.term_feature, x.term_coefficient) for x in forests]

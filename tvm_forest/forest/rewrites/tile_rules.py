@@ -1,6 +1,6 @@
-"""The rules of a valid tiling, and the roots of its tiles.
+"""Checks whether a tiling is valid, and finds the roots of its tiles.
 
-takes: Forest with any tile numbers; gives: a refusal, or the root of each tile.
+takes: Forest with any tile numbers; gives: an error, or the root of each tile.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def find_tile_roots(forest: Forest) -> Array:
 
 
 def _tile_tops(forest: Forest, tile: Array) -> tuple[Array, Array, Array]:
-    """Return three arrays (N,) for tile numbers.
+    """Return where tiles begin, given the tile number of each node within its tree.
 
     Returns:
-        (key, parent, top): int64, a number of each tile of the whole forest; int64, the parent of
-        each node, -1 at roots; bool, whether the parent is in another tile.
+        (key, parent, top), (N,) each: int64, a number of the node's tile that is unique in the
+        forest; int64, the node's parent, -1 at roots; bool, whether the node is the top of a tile.
     """
     key = forest.node_tree * (int(tile.max(initial=0)) + 1) + tile
     parent = find_parents(forest)

@@ -1,11 +1,12 @@
-r"""The tiles of a forest as layouts store them.
+r"""Lists the tiles of a forest, with the shape of each, for layouts to store.
 
 takes: Forest whose tiles are full; gives: TileTable.
 
 The shape of a tile is a number with 2 bits for each node: whether its left child is in the tile,
 and whether its right child is. The table holds only shapes that occur. An outcome is a number with
 a bit for each node of the tile, bit i for node i in level order, which is 1 if the row goes left
-there; the look-up table tells to which child of the tile an outcome leads.
+there; the look-up table has, for each shape and outcome, the child of the tile to which the row
+goes.
 
           0             outcome 0b011: nodes 0 and 1 send the row left, node 2 right
          / \            -> child 0, so lut[3] is 0
@@ -36,8 +37,9 @@ class TileTable:
         members: int64 (M, n), nodes of each tile in level order.
         tree: int64 (M,), tree of each tile.
         shape: int32 (M,), shape of each tile, numbered in the order of first use.
-        lut: uint8 (S, 2**n), child that an outcome leads to.
-        children: int64 (M, n + 1), leaves and roots of tiles right below, from left to right.
+        lut: uint8 (S, 2**n), for each shape, the child that an outcome leads to.
+        children: int64 (M, n + 1), the leaves and the roots of tiles right below each tile, from
+            left to right.
         root: int64 (T,), first tile of each tree, -1 if the tree is a single leaf.
         tile_of: int64 (N,), tile of each inner node, -1 at leaves.
     """
@@ -52,11 +54,11 @@ class TileTable:
 
 
 def make_tile_table(forest: Forest) -> TileTable:
-    """List the tiles of a forest.
+    """Return the table of a forest's tiles.
 
     Args:
         forest: its tiles have `tile_size` nodes each (see `fill_tiles`); without tiles, every inner
-            node is one.
+            node is a tile.
 
     Raises:
         ScheduleError: a tile has too few nodes or too many.

@@ -2,9 +2,9 @@
 
 takes: Forest; gives: Forest with `tile` and `tile_size`, the same nodes and predictions.
 
-The number of a tile is the number, within its tree, of its root; a leaf is alone in its tile.
-Uniform tiles shorten all paths alike, the others those on which a leaf profile has most rows.
-Definitions are those of Treebeard's drafts on tiling and on probability tiling.
+The number of a tile is the number of its root within the tree; a leaf is alone in its tile. Uniform
+tiles shorten all paths alike; the other ways shorten the paths that most rows of a leaf profile
+take. Definitions are those of Treebeard's drafts on tiling and on probability tiling.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from .tile_table import make_tile_table
 
 WAYS = ("uniform", "probability", "hybrid", "optimal")
 MAX_TILE_NODES = 8
-"""Nodes of the largest tile. One shape of n nodes takes 2**n bytes of the look-up table."""
+"""Largest number of nodes in a tile. A shape of n nodes takes 2**n bytes of the look-up table."""
 
 TABLE_BYTES = 16384
-"""Bytes of a look-up table that leaves room for rows and nodes in an L1 cache of 32 KB."""
+"""Largest look-up table that leaves room for rows and nodes in an L1 cache of 32 KB."""
 
 DEFAULT_GATE = (0.05, 0.9)
-"""Gate, see `tile_nodes`, of forests whose look-up table would be too large without one."""
+"""The `gate` of `tile_nodes` for forests whose look-up table would be too large without one."""
 
 LIKELY_ROOT = 5
-"""Hybrid tiling follows the hits where at least one row in 5 comes to the root of a tile."""
+"""Hybrid tiling uses the hits if at least one row in 5 comes to the root of a tile."""
 
 
 def tile_nodes(
     forest: Forest, size: int, how: str = "uniform", gate: Sequence[float] | None = None
 ) -> Forest:
-    """Group the inner nodes of every tree into tiles; tiles that are there are replaced.
+    """Group the inner nodes of every tree into tiles; existing tiles are replaced.
 
     Args:
         forest: model; every `how` except "uniform" needs its `hits`.
-        size: most nodes of a tile, 1 to 8; 1 takes the tiles away.
-        how: "uniform", breadth first from the root of each tile; "probability", always the
-            likeliest node beside the tile, level order among equals; "hybrid", the same for tiles
-            whose root sees a fifth of the tree's rows, uniform below; "optimal", the least expected
-            number of tiles.
+        size: the largest number of nodes in a tile, 1 to 8; 1 removes tiles.
+        how: how a tile grows from its root. "uniform": breadth first; "probability": always by the
+            likeliest node below the tile, in level order among equals; "hybrid": by probability if
+            at least a fifth of the tree's rows reach the root, else uniformly; "optimal": tiles are
+            chosen so that a row is expected to visit the fewest.
         gate: (leaves, rows): only trees that are skewed by this measure (see `find_skewed_trees`)
-            are tiled as `how` says, and the others uniformly. None stands for all trees, or for
-            (0.05, 0.9) if the look-up table of all trees would exceed 16,384 bytes.
+            are tiled by `how`, the others uniformly. None stands for all trees, or for (0.05, 0.9)
+            if the look-up table of all trees would exceed 16,384 bytes.
 
     Raises:
         ScheduleError: an argument is out of range or unknown, or the forest has no leaf profile.
@@ -114,15 +114,18 @@ def find_problem(size: int, how: str, gate: Sequence[float] | None) -> str | Non
 
 
 def _with_tiles(forest: Forest, size: int, root: Array) -> Forest:
-    """Return the forest with tiles, given the root of each node's tile among all nodes."""
+    """Return the forest with tiles; `root` (N,) is the root of each node's tile."""
     tile = root - forest.tree_offset[forest.node_tree]
     return replace(forest, tile=tile.astype(np.int32), tile_size=int(size))
 
 
 def _grow_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) -> Array:
-    """Grow the tiles of all trees together, one node a tile at a time; return int64 (N,) roots.
+    """Grow the tiles of all trees at once, each by one node at a time.
 
-    With rows that are all equal, the next node is the first in level order: uniform tiling.
+    If `rows` is equal everywhere, the next node is the first in level order: uniform tiling.
+
+    Returns:
+        int64 (N,), the root of each node's tile.
     """
     _, place = order_by_level(forest)
     left, right = (_inner_only(forest, child) for child in find_children(forest))

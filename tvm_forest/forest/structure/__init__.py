@@ -1,1 +1,1 @@
-"""The three parts of a forest, with the fields and invariants of each."""
+"""The three base classes of Forest, which declare its fields, and the checks of its invariants."""

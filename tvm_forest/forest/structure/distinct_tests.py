@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class DistinctTests(NamedTuple):
-    """The distinct tests of a model, column by column, those of a column by their cuts.
+    """The P distinct tests of a model, sorted by column and then by cut.
 
     Attributes:
-        keys: int64 (columns,), ``2 * feature + default_left``, ascending.
-        column, place, cut: (P,), the column of each test, its place there, and its threshold.
-        of_node: int32 (N,), the number of the test of each node, -1 at leaves.
+        keys: int64 (columns,), ``2 * feature + default_left`` of each column, ascending.
+        column, place, cut: (P,), the column of each test, its place in the column, its threshold.
+        of_node: int32 (N,), the number of each node's test, -1 at leaves.
     """
 
     keys: Array
@@ -37,12 +37,12 @@ class DistinctTests(NamedTuple):
     of_node: Array
 
     def spread(self, values: Array) -> Array:
-        """Return the value (P,) of each node's test, (N,); 0 at leaves."""
+        """Map values (P,) of the tests to the nodes: (N,), 0 at leaves."""
         return np.append(values, values.dtype.type(0))[self.of_node]
 
 
 def find_distinct_tests(forest: Trees) -> DistinctTests:
-    """Number the distinct tests of some Trees."""
+    """Find and number the distinct tests of a forest."""
     inner = _sort_inner_nodes(forest)
     key, cut = forest.column[inner], forest.threshold[inner]
     begins = _find_fresh(key)
@@ -57,7 +57,7 @@ def find_distinct_tests(forest: Trees) -> DistinctTests:
 
 
 def _find_fresh(values: Array) -> Array:
-    """Return which sorted values differ from the previous one, bool."""
+    """Return a bool array that is true where a sorted value differs from the one before."""
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
@@ -73,8 +73,8 @@ def _sort_inner_nodes(forest: Trees) -> Array:
 def _sort_floats(values: Array) -> Array:
     """Return the same as `np.argsort(values, kind="stable")`, in a third of the time; no NaN.
 
-    Float bits are mapped to integers of the same order, and radix-sorted 16 bits at a time: for
-    such small integers numpy's stable sort counts.
+    Float bits are mapped to integers of the same order, and radix-sorted 16 bits at a time, because
+    numpy sorts such small integers by counting.
     """
     bits = (values + values.dtype.type(0)).view(f"u{values.itemsize}")  # -0.0 becomes its equal
     sign = bits.dtype.type(1 << 8 * values.itemsize - 1)

@@ -37,9 +37,9 @@ def find_children(forest: Trees) -> tuple[Array, Array]:
 
 
 def find_steps(forest: Trees) -> tuple[Array, Array]:
-    """Return the targets of steps to the left and to the right, int64 (N + 1,).
+    """Return where a step to the left and one to the right lead from each node, int64 (N + 1,).
 
-    A step from a leaf stays there; from node -1, the last entry, it leads to -1.
+    A step from a leaf stays there. The last entry, for node -1, is -1.
     """
     stay, base = np.arange(forest.n_nodes), forest.tree_offset[forest.node_tree]
     left, right = np.full((2, forest.n_nodes + 1), LEAF, np.int64)
@@ -49,9 +49,10 @@ def find_steps(forest: Trees) -> tuple[Array, Array]:
 
 
 def find_oblivious(forest: Trees) -> Array:
-    """Return bool (T,), whether all nodes of each level of a tree have one test, and two children.
+    """Return bool (T,), whether a tree is oblivious.
 
-    This includes trees of a single leaf.
+    In an oblivious tree, all nodes of a level have the same test, or all are leaves. Trees of a
+    single leaf count too.
     """
     alike, column, node = np.ones(forest.n_trees, bool), forest.column, forest.tree_offset[:-1]
     while node.size:

@@ -18,54 +18,54 @@ from .metadata import per_model
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InputMeaning:
-    """The columns of a row: dtype, names, missing values, categories, and refusals.
+    """The rules for reading rows: dtype, names, missing values, categories, and refusals.
 
     Attributes:
-        n_features: F, columns that walks read, membership columns included.
+        n_features: F, number of columns that walks read, membership columns included.
         category_rule: how the source library decides whether a value is in a set of categories;
             needed if a node tests for a set, or if there is a membership column.
         derived: (feature, set of categories) of each membership column. These are the last columns
             that walks read: 0 where the rule sends a row to the left, 1 where to the right.
         known_categories: by feature, the categories that count; all other values are missing.
-        missing: a number that means missing, beside NaN.
-        listed_categories: by feature, the categories that the model says it was trained on; left
-            out where `category_names` or `known_categories` say it.
-        category_names: by feature, the labels of its categories in the order of their codes, by
-            which columns of categories of a frame are numbered; other features hold numbers. None
-            is a label to scikit-learn where it stands for a missing value in place of NaN.
-        other_label: the code of all labels that are not among `category_names`; these are texts
-            then, and an empty one is missing. None if there is no such code.
-        labels_are_numbers: whether the labels of a column of categories of a frame are the numbers
-            that the model takes, where it has no `category_names`.
+        missing: a number that means missing, in addition to NaN.
+        listed_categories: pairs of a feature and the categories that the model lists from training;
+            not repeated where `category_names` or `known_categories` has them.
+        category_names: by feature, the labels of its categories in the order of their codes. They
+            convert a frame's columns of categories to codes; other features hold numbers. None may
+            be a label in models of scikit-learn, where it is a missing value other than NaN.
+        other_label: the code of all labels that are not in `category_names`; with such a code,
+            labels are texts, and an empty text is missing. None if there is no such code.
+        labels_are_numbers: whether labels in a frame are the numbers that the model takes, if it
+            has no `category_names`.
         zero_missing: features whose values within 1e-35 of zero are missing.
-        absent: value of an entry that a sparse matrix does not hold: NaN for XGBoost, else 0.
-        sparse_above: entries of a sparse matrix that are not zero must be larger than this, because
-            the source library compares smaller ones otherwise than those of an array.
-        in_place: whether an estimator of XGBoost predicts a DART model in place, and sums rows that
-            it copies into a DMatrix with another rounding, by `Trees.copied_value`; without this
-            such rows are refused.
+        absent: value of an entry that a sparse matrix does not store: NaN for XGBoost, else 0.
+        sparse_above: nonzero entries of a sparse matrix must be farther from zero than this: the
+            source library treats smaller ones differently in sparse matrices and in arrays.
+        in_place: whether the model is a DART estimator of XGBoost, which predicts in place, but
+            rounds differently for rows that it copies into a DMatrix. Those are predicted with
+            `Trees.copied_value`, and refused if that is None.
         refuses: what rows may not hold, because the source object refuses it: "nan", "inf", or
-            "category", a label in a frame that is not among `category_names`. Without "category"
-            such a label is a missing value, or has the code `other_label`.
-        refuses_unseen: columns of the rows that users pass, of which categories that the model does
-            not know are refused because the user wants it, see `Forest.refuse_unseen`.
+            "category", a label in a frame that is not in `category_names`. Without "category",
+            such a label is missing, or has the code `other_label`.
+        refuses_unseen: columns of users' rows in which unknown categories are refused, because the
+            user wants that (`Forest.refuse_unseen`).
         row_dtype: dtype that rows are cast to before they are compared.
         other_dtype: dtype that arrays and lists of other dtypes than float32 and float64 are cast
-            to before that (LightGBM reads integers as float32, but not those of frames); or None.
-        object_dtype: dtype that Python objects in arrays and lists are cast to before that; None
-            if the source library takes no objects.
+            to before `row_dtype` (LightGBM does so, but not for frames); or None.
+        object_dtype: dtype that Python objects in arrays and lists are cast to before `row_dtype`;
+            None if the source library takes no objects.
         feature_names: names of the columns, or None.
-        blank: what stands for a blank in these names: "_" in models of LightGBM.
-        takes_by_name: whether the source object takes the columns of a frame by their names, in any
-            order and from among others, as YDF does.
-        spares_columns: whether the source object takes rows that have more columns behind those of
-            the model, or lack columns that no tree reads, as CatBoost does.
-        ignored_columns: names of columns that the source object leaves out of a frame: "qid", which
-            tells a ranker of XGBoost the queries.
-        pandas_categories: labels of the i-th column of categories of a frame, whose places in this
-            list are the codes that the model takes; empty if it was trained without such a column.
-        encoder: what makes the columns of numbers of the rows that users pass, where these hold
-            categories by their texts; or None. All else knows only what the encoder makes.
+        blank: the character that replaces a blank in these names: "_" in models of LightGBM.
+        takes_by_name: whether the source object finds the columns of a frame by name, in any order
+            and among others, as YDF does.
+        spares_columns: whether the source object takes rows that have surplus columns on the right,
+            or lack columns that no tree reads, as CatBoost does.
+        ignored_columns: names of columns that the source object ignores in a frame: "qid", the
+            queries of a ranker of XGBoost.
+        pandas_categories: for the i-th column of categories in a frame, its labels in the order of
+            their codes; empty if the model was trained without such columns.
+        encoder: converts users' rows that hold categories as texts to the columns of numbers that
+            all other code reads; None if users' rows hold numbers.
     """
 
     n_features: int = field(metadata=per_model(11))
@@ -106,11 +106,11 @@ class InputMeaning:
 
     @property
     def given_names(self) -> tuple[str, ...] | None:
-        """Names of these columns, or None."""
+        """Names of the columns of the rows that users pass, or None."""
         return self.feature_names if self.encoder is None else self.encoder.names
 
     def spell(self, names: Sequence[Any]) -> list[str]:
-        """Return names of columns as the model spells them, others as texts.
+        """Return column names in the model's spelling; unknown names are only converted to str.
 
         LightGBM writes blanks as "_"; XGBoost joins the levels of a name of pandas by blanks.
         """
@@ -130,7 +130,7 @@ class InputMeaning:
 
     @property
     def looks_at_values(self) -> bool:
-        """Whether rows must be checked for values that are refused."""
+        """Whether the values of rows must be checked, because some are refused."""
         return bool(self.refuses or self.refuses_unseen)
 
     @property

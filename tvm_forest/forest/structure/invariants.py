@@ -1,4 +1,4 @@
-"""The invariants of every Forest, checked when it is made.
+"""Checks the invariants of a Forest when it is made.
 
 takes: Forest; gives: the first broken invariant as a sentence, or None.
 """
@@ -103,7 +103,7 @@ def _node_problem(forest: Forest) -> str | None:
     if wrong.any():
         return f"{forest.name_first(wrong)} has a threshold that is not a number"
     parents = _count_parents(forest)
-    if np.any(parents > 1):  # first, for without this a walk could take for ever
+    if np.any(parents > 1):  # checked first: `node_depth` could take forever otherwise
         return f"{forest.name_first(parents > 1)} has two parents"
     wrong = (forest.node_depth < 0) | (parents != (forest.node_depth > 0))
     if wrong.any():

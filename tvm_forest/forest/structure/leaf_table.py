@@ -1,10 +1,10 @@
-"""Leaf vectors: leaves with a value for each output, so that one walk serves all outputs.
+"""Collects the distinct values or vectors of leaves in a table.
 
-takes: Trees; gives: a table of distinct leaves, and where each leaf finds its row.
+takes: Trees; gives: the table, and the row of each leaf in it.
 
-Most leaves of a deep classifier are pure (one class has all the weight), so many leaves share a row
-of the table. Rows stand in the order of the first leaf that has them, so the leaves of a tree have
-theirs together.
+A leaf vector has a value for each output, so that one walk serves all outputs. Most leaves of a
+deep classifier are pure (one class has all the weight), so many leaves share a row of the table.
+Rows are ordered by the first leaf that uses them, so the rows of one tree are close together.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 SHIFT = np.uint64(29)
 
 TABLES, TABLE_BITS = 3, 20
-"""Number of hash tables, and bits of a slot number: the caches hold one table
-at a time."""
+"""Number of hash tables, and bits of a slot index: one table at a time fits in the caches."""
 
 
 class LeafTable(NamedTuple):
-    """The values of leaves, apart from the trees.
+    """The distinct values or vectors of leaves.
 
     Attributes:
-        values: (L, W) in the dtype of `Forest.leaf_value`, distinct to the bit.
+        values: (L, W) in the dtype of `Forest.leaf_value`; any two rows differ in some bit.
         number: int64 (N,), the row of each leaf, 0 at inner nodes.
     """
 
@@ -40,7 +39,7 @@ class LeafTable(NamedTuple):
 
 
 def collect_leaves(trees: Trees) -> LeafTable:
-    """Collect the distinct leaves of a forest."""
+    """Return the table of a forest's distinct leaf values or vectors."""
     values = np.ascontiguousarray(trees.leaf_value[trees.is_leaf])
     first, kind = find_distinct(values)
     order = np.argsort(first)
@@ -50,10 +49,13 @@ def collect_leaves(trees: Trees) -> LeafTable:
 
 
 def find_distinct(values: Array) -> tuple[Array, Array]:
-    """Find the rows (K, W) that differ to the bit: the first of each kind, and the kind of each.
+    """Group rows (K, W) with equal bits.
 
-    Rows are told apart by hash keys of 64 bits, which is faster than sorting them; they are sorted
-    only if different rows have one key.
+    Rows are compared by 64-bit hash keys, which is faster than sorting them. They are sorted only
+    if different rows have the same key.
+
+    Returns:
+        the index of the first row of each group, and the group of each row.
     """
     bits = values.view(f"u{values.itemsize}")
     words = bits.astype(np.uint64)
@@ -67,11 +69,11 @@ def find_distinct(values: Array) -> tuple[Array, Array]:
 
 
 def _find_distinct_keys(keys: Array) -> tuple[Array, Array]:
-    """Find the keys that differ: the first of each kind, and the kind of each.
+    """Group equal keys, and return the same as `find_distinct`.
 
-    In each table a slot takes the first key that hashes to it, and all keys equal to it are then
-    known. The others go to the next table, by other bits; after the last table, the remaining ones
-    are sorted.
+    In each hash table a slot takes the first key that hashes to it, which settles all equal keys.
+    The other keys go to the next table, which uses other bits of them; keys that remain after the
+    last table are sorted.
     """
     kind, unknown, firsts, count = np.empty(len(keys), np.int64), np.arange(len(keys)), [], 0
     bits = min(TABLE_BITS, len(keys).bit_length())
@@ -90,6 +92,6 @@ def _find_distinct_keys(keys: Array) -> tuple[Array, Array]:
 
 
 def make_multipliers(count: int) -> Array:
-    """Return odd numbers, uint64 (count,), the same in every call."""
+    """Return odd random numbers for hashing, uint64 (count,), the same in every call."""
     drawn = np.random.default_rng(count).integers(1 << 63, size=count, dtype=np.uint64)
     return 2 * drawn + np.uint64(1)

@@ -1,4 +1,4 @@
-"""Metadata about each field of a Forest.
+"""Metadata of the fields of a Forest.
 
 takes: the metadata of dataclass fields; gives: which fields belong to nodes or trees, and which
 decide a prediction.
@@ -20,15 +20,15 @@ Unit = Literal["node", "tree", "model"]
 
 
 class Role(NamedTuple):
-    """The role of a Forest's field.
+    """The role of one field of a Forest.
 
     Attributes:
-        unit: the unit with one entry each: "node", "tree", or "model" for all other fields.
+        unit: what has one entry each in the field: "node" or "tree"; "model" for all other fields.
         place: position among the fields that enter `Forest.signature`, counted from 0 and never
             changed, because saved files hold signatures; None for fields that decide no prediction.
         in_null_tree: entry for the single leaf of a null tree, or for the null tree itself.
-        signed_if_set: whether the default stays out of the signature, as it must for fields that
-            are younger than the first saved files.
+        signed_if_set: whether the default is left out of the signature, as it must be for fields
+            that are newer than the first saved files.
         default: default of the field, None if it has none.
     """
 

@@ -14,7 +14,7 @@ from .metadata import per_model
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutputMeaning:
-    """Base score, aggregate, link, labels and targets.
+    """The rules that turn leaf values into predictions: base score, sum, link, labels, targets.
 
     The margin of output c is ``base_score[c]``, to which the leaf values of the trees of class c
     are added one by one, in tree order, in the dtype of `leaf_value`; with ``base_first`` False the
@@ -25,31 +25,32 @@ class OutputMeaning:
             False adds it to float32 sums in float64.
         base_first: whether the sum starts from the base score.
         base_of_first: whether the base score belongs to the first round, so that a range of rounds
-            without it has none.
-        sum_scale: what the sum of leaf values is multiplied with before the base score is added;
-            other numbers than 1 need `base_first` False.
+            without the first has a base score of 0.
+        sum_scale: factor of the sum of leaf values before the base score is added; other numbers
+            than 1 need `base_first` False.
         aggregate: how the leaf values of a class are combined; "average" divides their sum by the
             number of trees of the class.
         link: function from margins to values; "sorted" sorts the margins of a row in ascending
-            order, "variance" takes `exp(2 * margin)` of each second output, the logarithm of a
-            standard deviation. That and the "coarse" links use an exponential with exponents
-            bounded below by `rules.LEAST_POWER`.
-        link_scale: factor of margins before a sigmoid, or divisor before a "halving", `2 **
-            -margin`, or an "isolation", `-(2 ** -margin)`.
+            order, "variance" takes `exp(2 * margin)` of every second output, the logarithm of a
+            standard deviation. "variance" and the "coarse" links use the exponential function of
+            `coarse_powers`.
+        link_scale: factor of margins before a sigmoid; divisor of margins before "halving", which
+            is `2 ** -margin`, and "isolation", which is `-(2 ** -margin)`.
         score_offset: number that an isolation forest's `decision_function` subtracts; or None.
-        value_dtype: dtype that margins are rounded to before the link, and that of the values; None
-            is the dtype of the sum.
-        label_rule: how `predict` picks a class: not at all, the largest margin, the same as C++
-            finds it ("top_margin"), the largest probability, a probability above one half, or a
-            margin of `label_cut` or more; several outputs have a label each under the last two. To
-            numpy NaN is above all; to C++ it is the largest if it comes first, and else never.
+        value_dtype: dtype of the values, to which margins are rounded before the link; None stands
+            for the dtype of the sum.
+        label_rule: how `predict` picks a class. "none": not at all; "argmax_margin": the largest
+            margin; "top_margin": the same in C++; "argmax_probability": the largest probability;
+            "half": whether the probability is above one half; "cut": whether the margin is at least
+            `label_cut`. Under the last two, each of several outputs has a label. In numpy, NaN is
+            larger than all numbers; in C++, it is the largest only if it comes first.
         label_cut: the smallest margin of the second label under the rule "cut".
         labels: (n_classes,) class labels in the dtype that `predict` returns, or None.
-        targets: how many outputs, and labels, belong to each target, one after the other; a softmax
-            and the choice of a label are of one target each. Empty for a single target.
+        targets: the number of outputs, and of labels, of each target; each target has its own
+            softmax and its own label. Empty for a single target.
         leaf_id_dtype: dtype in which the source library reports leaf numbers.
-        needs_end: whether a range of rounds without an end is the whole model, wherever it begins,
-            as it is to estimators of XGBoost.
+        needs_end: whether a range of rounds without an end stands for the whole model, whatever its
+            begin, as in estimators of XGBoost.
     """
 
     base_score: Array = field(metadata=per_model(10))
@@ -80,7 +81,7 @@ class OutputMeaning:
 
     @property
     def class_rule(self) -> LabelRule:
-        """The rule that selects a class: `label_rule`, or that of the link without labels."""
+        """The rule that selects a class: `label_rule`, or, without labels, that of the link."""
         if self.gives_labels:
             return self.label_rule
         if self.link.endswith("softmax"):
@@ -89,7 +90,7 @@ class OutputMeaning:
 
     @property
     def last_class(self) -> int | None:
-        """The largest number of a class of a target; None if there are no classes."""
+        """The largest class index that `choose_classes` can return; None without classes."""
         if self.class_rule in ("none", "half", "cut"):
             return None if self.class_rule == "none" else 1
         classes = self.n_outputs if self.labels is None else len(self.labels)

@@ -22,7 +22,7 @@ from .metadata import per_model, per_node, per_tree
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trees:
-    """Nodes, links, tests and leaves.
+    """The trees of a forest: nodes, links, tests and leaves.
 
     The nodes of tree t are ``tree_offset[t] : tree_offset[t + 1]``; the first one is its root.
     A row goes to the left child of a node if ``row[feature] <comparison> threshold``; a missing
@@ -36,11 +36,12 @@ class Trees:
         default_left: bool (N,), whether a missing value goes left.
         leaf_value: float32 or float64 (N, W), 0 at inner nodes. W is 1, or C where leaves hold
             vectors. A linear leaf gives this value if a feature of its terms is missing.
-        copied_value: (N, W), the leaf values by which an estimator of XGBoost sums rows that it
-            copies, see `InputMeaning.in_place`; None where they are no others.
-        bare_value: (N, W), the leaf values before they are weighed, of an estimator of XGBoost that
-            weighs what a user's start and a leaf add up to ("dart"); None of other models.
-        tree_weight: float32 (T,), by what it weighs them; None with `bare_value`.
+        copied_value: (N, W), other leaf values for rows that XGBoost's estimator copies, see
+            `InputMeaning.in_place`; None if there are none.
+        bare_value: (N, W), the leaf values before they are multiplied by `tree_weight`: XGBoost's
+            estimators of DART models multiply the sum of a user's start and a leaf by the weight.
+            None for other models.
+        tree_weight: float32 (T,), these weights; None if `bare_value` is.
         node_id: int32 (N,), number of the node in the source model's tree (what `apply` reports).
         tree_class: int32 (T,), output that a tree adds to; -1 for trees with leaf vectors.
         tree_id: int32 (T,), number of the tree in the source model; -1 for a tree without one.
@@ -48,22 +49,23 @@ class Trees:
             such a node has no threshold.
         comparison: "<" or "<="; values that compare so go left.
         n_rounds: boosting rounds of the model.
-        rounds_left_out: rounds of the source object behind its best one, which are not here.
-        with_all_rounds: the Forest that has these too; None if there are none, or for a forest from
-            a file of ours, which does not keep them.
+        rounds_left_out: number of rounds of the source object after its best one; this forest does
+            not have them.
+        with_all_rounds: the Forest that has these rounds too; None if there are none, or if the
+            forest was read from a file of this package, which does not store them.
         tree_round: int32 (T,), the boosting round of each tree, -1 for a tree without one; None if
             a round is one tree of each class.
         tile: int32 (N,), number of the tile of each node within its tree; None if every node is a
             tile of its own. Leaves are alone in their tiles.
         tile_size: largest number of nodes in a tile.
         hits: int64 (N,), rows of a profile that ended at each leaf, 0 at inner nodes; or None.
-        cover: float64 (N,), weight of the training rows that reached each node, by which SHAP
-            values share out what a tree says; None if the source does not tell.
-        leaf_const: float64 (N,), what the sum of a linear leaf's terms starts from; a leaf without
-            terms gives this number. None, like the next three, if leaves hold plain values.
+        cover: float64 (N,), weight of the training rows that reached each node, which SHAP values
+            need; None if the source does not store it.
+        leaf_const: float64 (N,), the constant term of a linear leaf, from which its sum starts.
+            None, like the next three, if leaves hold plain values.
         leaf_terms: int64 (N, 2), begin and end of the terms of each leaf.
         term_feature: int32 (K,), feature of each term.
-        term_coefficient: float64 (K,), what the feature's value is multiplied with.
+        term_coefficient: float64 (K,), the coefficient of the feature in each term.
     """
 
     tree_offset: Array = field(metadata=per_model(0))
@@ -98,12 +100,12 @@ class Trees:
 
     @property
     def n_trees(self) -> int:
-        """T."""
+        """T, the number of trees."""
         return len(self.tree_offset) - 1
 
     @property
     def n_nodes(self) -> int:
-        """N, leaves included."""
+        """N, the number of nodes of all trees, leaves included."""
         return len(self.feature)
 
     @property
@@ -128,7 +130,7 @@ class Trees:
 
     @cached_property
     def is_leaf(self) -> Array:
-        """Bool (N,)."""
+        """Bool (N,), whether each node is a leaf."""
         return self.left == LEAF
 
     @cached_property
@@ -138,7 +140,7 @@ class Trees:
 
     @cached_property
     def node_depth(self) -> Array:
-        """Int32 (N,), hops from the root; -1 where no path leads."""
+        """Int32 (N,), hops from the root to each node; -1 for a node that no path reaches."""
         return node_depths(self.tree_offset, self.left, self.right)
 
     @cached_property
@@ -161,12 +163,12 @@ class Trees:
 
     @cached_property
     def is_oblivious(self) -> Array:
-        """Bool (T,), whether all nodes of each level of a tree have one test, and two children."""
+        """Bool (T,), whether a tree is oblivious, see `edges.find_oblivious`."""
         return find_oblivious(self)
 
     @cached_property
     def distinct_tests(self) -> DistinctTests:
-        """The distinct tests by column: a feature, and the side of its missing values."""
+        """The distinct tests, by column: a feature and the default side of missing values."""
         return find_distinct_tests(self)
 
     @property
@@ -178,17 +180,20 @@ class Trees:
 
     @cached_property
     def cuts_per_column(self) -> Array:
-        """Int64 (columns,), distinct thresholds of each feature and default side."""
+        """Int64 (columns,), number of distinct thresholds of each feature and default side."""
         return np.bincount(self.distinct_tests.column)
 
     @property
     def column(self) -> Array:
-        """Int64 (N,), ``2 * feature + default_left``; of no meaning at leaves."""
+        """Int64 (N,), ``2 * feature + default_left``, see `DistinctTests`; undefined at leaves."""
         return 2 * self.feature.astype(np.int64) + self.default_left
 
     @cached_property
     def level_sizes(self) -> Array:
-        """Int64 (at most T * D,), inner nodes of each level of each tree, counted in tiles."""
+        """Int64, number of inner nodes on each level of each tree; with tiles, of each tile level.
+
+        Entry ``tree * levels + level``, where `levels` is the depth of the deepest tree plus one.
+        """
         inner = np.flatnonzero(~self.is_leaf)
         levels = int(self.depths.max(initial=0)) + 1
         return np.bincount(self.node_tree[inner] * levels + self.hop_depth[inner])
@@ -200,21 +205,21 @@ class Trees:
 
     @property
     def widest_level(self) -> int:
-        """The greatest number of inner nodes on one level of a tree, counted in tiles."""
+        """The largest number of inner nodes on one level of a tree (of tiles, if it has tiles)."""
         return int(self.level_sizes.max(initial=0))
 
     def name_first(self, marked: Array) -> str:
-        """Return how messages name the first node that a mask (N,) marks."""
+        """Return the name, for messages, of the first node that a bool mask (N,) marks."""
         node = int(np.argmax(marked))
         tree = int(self.node_tree[node])
         return f"tree {tree}, node {node - int(self.tree_offset[tree])}"
 
 
 def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | None = None) -> Array:
-    """Return the depth of every node, int32 (N,), all trees level by level; -1 for unreached nodes.
+    """Return the depth of every node, int32 (N,); -1 for unreached nodes.
 
-    The links need not form trees: this is how a cycle is found. With tile numbers, an edge inside a
-    tile does not count.
+    The links need not form trees, so this finds nodes of a cycle, too. With tile numbers, an edge
+    inside a tile does not count.
     """
     if tile is None:
         return _node_levels(tree_offset, left, right)
@@ -236,7 +241,7 @@ def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | Non
 
 
 def _node_levels(tree_offset: Array, left: Array, right: Array) -> Array:
-    """Return the depths of nodes where every edge counts, which all of a level have together."""
+    """Implement `node_depths` without tiles: all nodes of a level get their depth at once."""
     depth = np.full(len(left), -1, np.int32)
     base = np.repeat(tree_offset[:-1], np.diff(tree_offset))
     left_child, right_child, is_leaf = base + left, base + right, left == LEAF

@@ -1,8 +1,8 @@
-"""Of what types the fields of a Forest are.
+"""Checks the types of a Forest's fields.
 
-takes: Forest; gives: the first field of another type as a sentence, or None.
+takes: Forest; gives: a sentence about the first field of a wrong type, or None.
 
-Files that others wrote may hold anything, and compiled code asks no array for its type again.
+Files that others wrote may hold anything, and compiled code does not check types again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ARRAYS = {
     "term_coefficient": ("f", 1),
     "labels": ("biufSUO", 1),
 }
-"""Kinds of dtypes, and dimensions, of the fields that are arrays."""
+"""For each field that is an array, the allowed kinds of dtype, and the number of dimensions."""
 
 _WORDS = {
     "aggregate": get_args(Aggregate),
@@ -50,11 +50,11 @@ _TYPES: dict[str, Any] = {
     "float | None": (Real, type(None)),
     "tuple[int, ...]": tuple,
 }
-"""What values of fields with these annotations are; other fields are arrays, words or sets."""
+"""By annotation, the types that a field's value may have; other fields are checked elsewhere."""
 
 
 def find_array_problem(forest: Forest) -> str | None:
-    """Return the first array of another kind or shape as a sentence, or None."""
+    """Return a sentence about the first array of a wrong kind or shape, or None."""
     for name, (kinds, n_axes) in _ARRAYS.items():
         array = getattr(forest, name)
         if array is None:
@@ -70,7 +70,7 @@ def find_array_problem(forest: Forest) -> str | None:
 
 
 def find_value_problem(forest: Forest) -> str | None:
-    """Return the first value of another type, or word that is unknown, as a sentence, or None."""
+    """Return a sentence about the first value of a wrong type, or unknown word, or None."""
     for name, words in _WORDS.items():
         if getattr(forest, name) not in words:
             return f"field '{name}' is {getattr(forest, name)!r:.80}, expected one of {words}"

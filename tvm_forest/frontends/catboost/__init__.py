@@ -1,10 +1,10 @@
-"""CatBoost models: JSON files, `.cbm` files by the library, and fitted objects.
+"""Loads CatBoost models: JSON files, fitted objects, and, by the library, `.cbm` files.
 
 takes: bytes, `CatBoost` or fitted estimator; gives: Forest.
 
 CatBoost adds float64 leaves in tree order from zero, multiplies the sum by a scale and adds a bias.
-It compares float32 rows, `x > border` goes right. A missing value is less, or more, than all
-borders of a feature that had some in training; of another feature it goes left.
+It compares float32 rows; `x > border` goes right. A missing value counts as below, or above, all
+borders if the feature had missing values in training; otherwise it goes left.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SUPPORT = [
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a model file; None if it is not CatBoost's."""
+    """Load the content of a model file; return None if it is not CatBoost's."""
     with name_in_errors(f"catboost {name}"):
         if data.startswith(_BINARY):
             forest = _load_object(_read_binary(data), "by loss")
@@ -75,7 +75,7 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load a fitted object, with all of its trees; None if it is not CatBoost's."""
+    """Load a fitted object, with all of its trees; return None if it is not CatBoost's."""
     name = find_class(model, "catboost", _KINDS)
     if name is None:
         return None
@@ -86,7 +86,7 @@ def from_object(model: Any) -> Forest | None:
 
 
 def read_numbers(data: bytes) -> tuple[Array, tuple[float, list[float]]]:
-    """Return the values of all leaves of a JSON file, and its scale and bias."""
+    """Read the values of all leaves of a JSON file, and its scale and bias."""
     document = parse(data)
     scale, bias = _read_scale_and_bias(document)
     columns = EncodedColumns(_read_features(document), document)
@@ -96,7 +96,7 @@ def read_numbers(data: bytes) -> tuple[Array, tuple[float, list[float]]]:
 
 
 def _read_binary(data: bytes) -> Any:
-    """Return the object that a `.cbm` file holds."""
+    """Let CatBoost load a `.cbm` file."""
     try:
         import catboost
     except ImportError:
@@ -105,7 +105,7 @@ def _read_binary(data: bytes) -> Any:
         raise unsupported("catboost", what, remedy) from None
     try:
         return catboost.CatBoost().load_model(blob=data)
-    except Exception as error:  # of its own, of JSON and of texts in the file
+    except Exception as error:  # its own errors, those of JSON, and those of decoding texts
         raise damaged("model", f"cannot be read ({str(error)[:200]})", TRUNCATED) from None
 
 
@@ -124,7 +124,7 @@ def _load_object(model: Any, kind: Kind) -> Forest:
         path = folder / "model.json"
         try:
             model.save_model(str(path), format="json")
-        except Exception as error:  # CatBoostError, which is only known where the library is
+        except Exception as error:  # a CatBoostError; the class cannot be named without the library
             if type(error).__module__.split(".")[0] not in ("catboost", "_catboost"):
                 raise
             what = f"CatBoost cannot write it as JSON ({str(error)[:200]})"
@@ -194,16 +194,16 @@ def _read_features(document: Document) -> DocumentFeatures:
 
 
 def _read_scale_and_bias(document: Document) -> tuple[float, Array]:
-    """Return the scale, and a bias for each output.
+    """Return the scale, and the bias of each output.
 
-    Files of CatBoost 0.2x have one number for all outputs, which CatBoost 1.2 forgets when it reads
-    them; older ones have neither.
+    Files of CatBoost 0.2x have one bias for all outputs, which CatBoost 1.2 forgets when it reads
+    them; older files have neither scale nor bias.
     """
     pair = take(document, "scale_and_bias", list, [1.0, []])
     if len(pair) != 2:
         raise damaged("scale_and_bias", f"expected two parts, got {pair!r:.80}")
     scale = float(as_numbers(pair[:1], "scale_and_bias")[0])
-    bias = pair[1] or []  # 0 and null are those of all outputs
+    bias = pair[1] or []  # 0 and null stand for zeros
     base_score = as_numbers(bias if isinstance(bias, list) else [bias], "scale_and_bias")
     outputs = _count_outputs(document)
     return scale, base_score if len(base_score) else np.zeros(outputs)
@@ -265,7 +265,8 @@ def _read_trees(
 def _ask_leaf_numbers(model: Any) -> list[list[int]]:
     """Return the leaf numbers of non-oblivious trees, from left to right.
 
-    CatBoost keeps for each node how far its children are from it, 0 for a leaf in its own place.
+    CatBoost stores the distance from each node to its children; 0 means that the child is a leaf,
+    which is stored in the node's own place.
     """
     trees = []
     try:
@@ -279,7 +280,7 @@ def _ask_leaf_numbers(model: Any) -> list[list[int]]:
 
 
 def _list_leaves(steps: list[tuple[int, int]], leaf_of: list[int]) -> list[int]:
-    """Return the leaves below a root from left to right."""
+    """Return the numbers of a tree's leaves from left to right."""
     leaves, rest = list[int](), [(0, False)]
     while rest:
         node, ends = rest.pop()

@@ -1,10 +1,11 @@
-"""CatBoost's categories: single values, and statistics of the target ("CTRs") by combinations.
+"""Reads CatBoost's categories: one-hot values, and statistics of the target ("CTRs").
 
-takes: the parts `features_info` and `ctr_data` of a document; gives: Encoder, and what a split of
-the document tests among the columns that it makes.
+takes: the parts `features_info` and `ctr_data` of a document; gives: Encoder, and for each split of
+the document the column of the encoder that it tests.
 
-The file holds a table for each combination of features and kind of statistic: for each key some
-counts. A statistic is computed of these in float32, as CatBoost does for every row:
+A CTR is computed for the values of a combination of features that occur together. For each
+combination and kind of statistic the file holds a table, with some counts for each key. Statistics
+are computed from the counts in float32, as CatBoost does for every row:
 
     value = ((count + prior) / (total + denominator) + shift) * scale
 """
@@ -30,7 +31,7 @@ _SEVERAL_TARGETS = (
 )
 """Loss functions for several targets."""
 _PARTS = ("cat_feature_value", "float_feature", "cat_feature_exact_value")
-"""Kinds of parts of a combination, in the order in which they enter a key."""
+"""Kinds of parts of a combination, in the order in which parts enter a key (`forest.encoder`)."""
 _NO_KEY = 2**64 - 1
 """Marker of an empty place in CatBoost's hash table."""
 
@@ -39,10 +40,10 @@ class DocumentFeatures(NamedTuple):
     """The features of a document.
 
     Attributes:
-        floats, categories: by their own numbers, what the document says of them.
-        statistics: what it says of each CTR.
-        width: columns of a row.
-        names: of the columns, or None.
+        floats, categories: for each kind, the document's entry by the number of the feature.
+        statistics: the document's entry for each CTR.
+        width: number of columns of a row.
+        names: names of the columns, or None.
     """
 
     floats: dict[int, Document]
@@ -53,12 +54,12 @@ class DocumentFeatures(NamedTuple):
 
 
 class StatisticTable(NamedTuple):
-    """A table of the document.
+    """A table of counts, from which a statistic is computed.
 
     Attributes:
         keys: uint64 (K,), sorted.
-        counts: float64 (K, W), what belongs to each.
-        total: of a table of counts.
+        counts: float64 (K, W), the counts of each key.
+        total: the denominator of statistics of the kind "Counter", otherwise 0.
     """
 
     keys: Array
@@ -69,8 +70,8 @@ class StatisticTable(NamedTuple):
 def refuse_ambiguous(info: Document, loss: str, features: DocumentFeatures) -> None:
     """Refuse statistics for which the document stores one table instead of several.
 
-    A table goes by its features and kind. CatBoost keeps another for each way in which the target
-    is divided into classes, and for each target of a row that has several.
+    The document identifies a table by features and kind. CatBoost itself has another table for each
+    way of dividing the target into classes, and for each of several targets.
     """
     used = {take(about, "ctr_type", str) for about in features.statistics} - set(_COUNTS)
     losses, lists = {loss}, list[Any]()
@@ -105,7 +106,7 @@ def missing_above(feature: Document) -> bool:
 
 
 class EncodedColumns:
-    """The columns that an encoder makes, by the splits that use them."""
+    """The columns that an encoder makes, and the column that each split of the document tests."""
 
     def __init__(self, features: DocumentFeatures, document: Document) -> None:
         self.features = features
@@ -134,9 +135,9 @@ class EncodedColumns:
         """Number of the first split that tests a statistic."""
 
     def check_border(self, split: Document, feature: int, border: float) -> None:
-        """Raise ModelFormatError unless the number of a split stands for the same test.
+        """Raise ModelFormatError unless a split's number stands for the given border.
 
-        CatBoost goes by the number.
+        CatBoost uses the number, and ignores the border.
         """
         number = take_index(split, "split_index")
         if number >= len(self._tests) or self._tests[number] != (feature, border):
@@ -168,7 +169,7 @@ class EncodedColumns:
         return self._first_statistic + at, float(border)
 
     def name_all(self) -> tuple[str, ...] | None:
-        """Return names for the columns that the encoder makes, if the users' have names."""
+        """Return names for the columns that the encoder makes; None if users' have no names."""
         names = self.features.names
         if names is None:
             return None
@@ -253,14 +254,14 @@ def _integers(values: Any) -> Array:
 
 
 def _as_hash(value: Any) -> int:
-    """Return the 32 bits of a hash that is written as a signed or unsigned number."""
+    """Return a 32-bit hash, written as a signed or unsigned number, as an unsigned one."""
     if type(value) is not int or not -(2**31) <= value < 2**32:
         raise damaged("values", f"expected a number of 32 bits, got {value!r:.40}")
     return value % 2**32
 
 
 def _read_table(data: Document, about: Document) -> StatisticTable:
-    """Read a table; entries of keys that CatBoost never finds are left out."""
+    """Read a table, without the empty places of CatBoost's hash table."""
     stride = take_index(data, "hash_stride", 2**16)
     entries = take(data, "hash_map", list)
     width = {**dict.fromkeys(_COUNTS, 1), **dict.fromkeys(_MEANS, 2)}.get(about.get("ctr_type", ""))
@@ -276,7 +277,7 @@ def _read_table(data: Document, about: Document) -> StatisticTable:
     keys = keys[order]
     if np.any(keys[1:] == keys[:-1]):
         raise damaged("hash_map", "a key occurs twice")
-    name = "counter_denominator"  # which CatBoost reads as 32 bits
+    name = "counter_denominator"  # CatBoost reads it as 32 bits
     total = float(take_index(data, name)) if name in data else 0.0
     return StatisticTable(keys, np.stack(counts, axis=1)[order], total)
 
@@ -292,7 +293,7 @@ def _compute(about: Document, table: StatisticTable) -> Array:
         count, total = counts[:, 0], np.full(len(counts), table.total)
     elif kind in _MEANS:
         count, total = counts.T
-    elif border >= counts.shape[1] - (kind != "Buckets"):  # of two classes there is one border
+    elif border >= counts.shape[1] - (kind != "Buckets"):  # two classes have one border
         raise damaged("target_border_idx", f"{border} of {counts.shape[1]} counts")
     else:
         count = counts[:, border] if kind == "Buckets" else counts[:, border + 1 :].sum(axis=1)

@@ -2,8 +2,7 @@
 
 takes: bytes of a model file; gives: the parts of its document, or a refusal that names the field.
 
-Numbers are written so that they are read as what they were: borders as float32, the values of
-leaves as float64.
+The numbers have enough digits to be read back exactly: borders as float32, leaf values as float64.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def parse(data: bytes) -> Document:
     """Return the document of a model file.
 
     Raises:
-        ModelFormatError: it is truncated or no JSON.
+        ModelFormatError: the bytes are truncated or not JSON.
     """
     try:
         document = json.loads(data)
@@ -35,10 +34,16 @@ def parse(data: bytes) -> Document:
 
 
 def take(holder: Any, name: str, kind: type, *default: Any) -> Any:
-    """Return a member of an object; its type is checked, and it is required without a default.
+    """Return a member of an object, after a check of its type.
+
+    Args:
+        holder: the object.
+        name: of the member.
+        kind: the expected type.
+        default: returned if the member is missing or null; without one, that is an error.
 
     Raises:
-        ModelFormatError: it is missing, or of another kind.
+        ModelFormatError: the member is missing, or of another type.
     """
     if not isinstance(holder, dict):
         raise damaged(name, f"expected an object that holds it, got {holder!r:.80}")
@@ -53,9 +58,9 @@ def take(holder: Any, name: str, kind: type, *default: Any) -> Any:
 
 
 def take_written(holder: Any, name: str) -> Document:
-    """Return a member that is an object, or its JSON text, as in older files.
+    """Return a member that is an object, or JSON text of one, as in older files.
 
-    It is empty if it is not there.
+    A missing member is an empty object.
     """
     value = take(holder, name, object, {})
     if isinstance(value, str):

@@ -2,11 +2,12 @@
 
 takes: the part `model_info` of a document; gives: fields of Forest.
 
-Which value `predict` gives is decided by the class of the object: a `CatBoost` gives margins, a
-classifier gives labels, a regressor gives `exp` of the margins for counts and a variance for
-uncertainty, a ranker gives margins. A file is taken as an object of the class that fits its loss.
+The class of the object decides what `predict` returns: a `CatBoost` returns margins, a classifier
+labels, a ranker margins, and a regressor margins, or their `exp` for losses of counts, or a mean
+and a variance for a loss with uncertainty. A file is read as an object of the class that fits its
+loss.
 
-Refused are losses that are not known.
+Unknown losses are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..refusals import damaged, unsupported
 from .document import Document, as_numbers, take, take_written
 
 Kind = Literal["margins", "classifier", "regressor", "by loss"]
-"""The kind of a model: a `CatBoost` or ranker, an estimator, or what follows from its loss."""
+"""The kind of a model: "margins" for a `CatBoost` or ranker, "by loss" for a file."""
 
 CLASSES: dict[str, Link] = {
     **dict.fromkeys(("Logloss", "CrossEntropy", "Focal"), "sigmoid"),
@@ -47,17 +48,17 @@ RANKS = (
     *("QuerySoftMax", "QueryCrossEntropy", "StochasticFilter", "StochasticRank", "LambdaMart"),
 )
 _OWN = ("PythonUserDefinedPerObject", "PythonUserDefinedMultiTarget", "")
-"""User-defined loss functions; a sum of models may have none."""
+"""User-defined loss functions, and "", since a sum of models may lack a loss function."""
 _KNOWN = (*CLASSES, *NUMBERS, *RANKS)
 _MAX_CLASSES = 2**16
 _LABEL_TYPES = {"Integer": int, "Float": float, "String": str, "Boolean": bool}
 
 
 def read_loss(info: Document) -> str:
-    """Return the name of the loss, empty if there is none.
+    """Return the name of the loss function, "" if the model has none.
 
     Raises:
-        UnsupportedModel: it is not among those known.
+        UnsupportedModel: the loss is unknown.
     """
     holder = info if "loss_function" in info else take_written(info, "params")
     loss = take_written(holder, "loss_function") or {"type": ""}
@@ -69,7 +70,7 @@ def read_loss(info: Document) -> str:
 
 
 def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[str, Any]:
-    """Return link, labels and targets."""
+    """Return fields of the Forest: link, labels and targets."""
     if kind == "by loss":
         kind = "classifier" if loss in CLASSES else "regressor"
     if kind == "regressor":
@@ -81,10 +82,10 @@ def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[
         raise unsupported("loss_function", what, "give catboost.to_regressor(model), or a file")
     labels = np.arange(2) if loss in _SEVERAL else _read_labels(info, n_outputs)
     cut = math.nextafter(_read_cut(info), math.inf)
-    if kind == "margins":  # gives labels only if it is asked for them
+    if kind == "margins":  # its labels are returned only for a prediction type
         return {"labels": labels, "label_cut": cut}
     found: dict[str, Any] = {"link": CLASSES[loss], "labels": labels}
-    if loss in ("MultiClass", "MultiClassOneVsAll"):  # labels come as a column
+    if loss in ("MultiClass", "MultiClassOneVsAll"):  # a target, since labels come as a column
         return {**found, "label_rule": "top_margin", "targets": (n_outputs,)}
     return {**found, "label_rule": "cut", "label_cut": cut}
 
@@ -103,10 +104,9 @@ def _read_cut(info: Document) -> float:
 
 
 def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[Array, Array]:
-    """Reorder leaf values and biases by the labels, which may outnumber the classes.
+    """Reorder leaf values and biases by the labels, of which some may have no training rows.
 
-    A model has labels without training rows if it was told by `classes_count` or `class_names`.
-    Their margins are -inf.
+    A model has such labels if `classes_count` or `class_names` was given. Their margins are -inf.
     """
     params = _take_class_params(info)
     count = max(take(params, "classes_count", int, 0), len(take(params, "class_names", list, [])))
@@ -127,19 +127,13 @@ def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[
 
 
 def _take_class_params(info: Document) -> Document:
-    """Return the classes that a model lists.
-
-    Models of CatBoost 0.20 and older do so under another name, if they have several classes.
-    """
+    """Return the member that describes the classes; CatBoost 0.20 gave it another name."""
     name = next((x for x in ("class_params", "multiclass_params") if x in info), "class_params")
     return take_written(info, name)
 
 
 def _read_labels(info: Document, n_outputs: int) -> Array:
-    """Return the labels in the dtype that CatBoost gives.
-
-    Those of models that do not name them are numbers, as CatBoost takes them to be.
-    """
+    """Return the labels in CatBoost's dtype; if the model does not name them, they are numbers."""
     params, count = _take_class_params(info), max(2, n_outputs)
     names, kind = take(params, "class_names", list, []), None
     if names:

@@ -1,9 +1,9 @@
-"""The results of CatBoost's `predict`, by `prediction_type`.
+"""Computes the results of CatBoost's `predict` for each `prediction_type`.
 
-takes: Forest, margins and values; gives: arrays as CatBoost gives them, to the bit.
+takes: Forest, margins and values; gives: the arrays that CatBoost returns, to the bit.
 
-Every object of CatBoost gives all of these, whatever it was trained for. Logarithms, and
-exponentials outside of `coarse_powers`, are those of the C library, as CatBoost's are.
+Every object of CatBoost can return nearly all types, whatever its loss. Logarithms, and
+exponentials outside of `coarse_powers`, are those of the C library, as in CatBoost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def make(asked: str, forest: Forest, margin: Array, value: Array) -> Array:
     Args:
         asked: one of `list_types`.
         forest: the model.
-        margin, value: (R, C), as the model gives them for some rows.
+        margin, value: (R, C), the model's margins and values of some rows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return TYPES[asked](forest, margin, value)
@@ -82,7 +82,7 @@ TYPES: dict[str, Callable[[Forest, Array, Array], Array]] = {
 
 
 def _is_of_labels(forest: Forest) -> bool:
-    """Return whether each output is an independent binary probability."""
+    """Return whether each output has an independent probability."""
     loss = forest.source.partition(" ")[2]
     return loss != "MultiClass" and CLASSES.get(loss) == "sigmoid"
 

@@ -1,15 +1,15 @@
-"""CatBoost's trees as arrays over nodes.
+"""Converts CatBoost's trees to arrays over nodes.
 
-takes: lists of trees as the document has them, what its splits test; gives: sizes of the trees and
-arrays over their nodes.
+takes: lists of trees from the document, a function that reads a split; gives: sizes of the trees
+and arrays over their nodes.
 
-All nodes of a level of an oblivious tree share a test, and its answers are the bits of the leaf
-number, the first one the lowest. The last split becomes the root: so leaves lie in the order of
-their numbers from left to right, and the table of leaves can be used as it is. Nodes are numbered
-level by level, which puts the leaves last.
+All nodes of a level of an oblivious tree share a test, and the outcomes of the tests are the bits
+of the leaf number, the first one the lowest. The last split becomes the root, so that leaves are in
+the order of their numbers from left to right, and the list of leaves can be used as it is. Nodes
+are numbered level by level, which puts the leaves last.
 
-The other trees are objects in objects. Their leaves are numbered from left to right, which is how
-CatBoost numbers them when it loads a file; a model in memory may number them otherwise.
+Other trees are nested objects. Their leaves are numbered from left to right, as CatBoost numbers
+them when it loads a file; a model in memory may number them differently.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Test(NamedTuple):
     """A split's test: a row goes right if `row[column] > border`.
 
     Attributes:
-        column: of the rows that walks read.
-        border: a float32.
-        missing_left: where a missing value goes.
+        column: column of the rows that walks read.
+        border: the threshold, a float32.
+        missing_left: whether a missing value goes left.
     """
 
     column: int
@@ -43,15 +43,15 @@ class Test(NamedTuple):
 
 
 ReadSplit = Callable[[Any], Test]
-"""Returns the test of a split in the document."""
+"""The type of functions that return the test of a split in the document."""
 
 
 def read_oblivious(trees: list[Any], width: int, read_split: ReadSplit) -> tuple[Array, Nodes]:
-    """Unfold trees whose levels share a test.
+    """Read oblivious trees, and write out the nodes of each level.
 
     Args:
-        trees: of the document.
-        width: values of a leaf, C.
+        trees: the list in the document.
+        width: C, the number of values in a leaf.
         read_split: see `ReadSplit`.
     """
     parts = [_unfold(tree, width, read_split) for tree in trees]
@@ -105,10 +105,11 @@ def read_others(
     """Read non-oblivious trees, stored as nested objects.
 
     Args:
-        trees: of the document.
-        width: values of a leaf, C.
+        trees: the list in the document.
+        width: C, the number of values in a leaf.
         read_split: see `ReadSplit`.
-        leaf_numbers: of each tree, those of its leaves from left to right; None for 0, 1, 2, ...
+        leaf_numbers: for each tree, the numbers of its leaves from left to right; None stands for
+            0, 1, 2, ...
     """
     parts = []
     for at, tree in enumerate(trees):
@@ -169,6 +170,6 @@ def _join(parts: list[Nodes], width: int) -> tuple[Array, Nodes]:
     }
     nodes = {name: np.concatenate([none[name], *(part[name] for part in parts)]) for name in none}
     nodes["node_id"] = nodes["node_id"].astype(np.int32)
-    if np.isnan(nodes["cover"]).any():  # such as in sums of models
+    if np.isnan(nodes["cover"]).any():  # some weights are missing, as in sums of models
         del nodes["cover"]
     return np.array([len(part["left"]) for part in parts], np.int64), nodes

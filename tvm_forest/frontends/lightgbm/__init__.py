@@ -1,10 +1,9 @@
-"""LightGBM models: text files, boosters and the estimators of its scikit-learn interface.
+"""Loads LightGBM models: text files, boosters and estimators of its scikit-learn interface.
 
 takes: bytes, Booster or fitted estimator; gives: Forest.
 
-LightGBM adds float64 leaves in tree order and compares float64 rows by `<=`. A value within 1e-35
-of zero is zero to it, in every model, but for entries of sparse matrices; where a missing value
-goes is told node by node.
+LightGBM adds float64 leaves in tree order and compares float64 rows by `<=`. It takes values within
+1e-35 of zero for zero, except in sparse matrices. Each node stores where a missing value goes.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ _LINKS: dict[str, Link] = {
     "multiclass": "softmax",
     **dict.fromkeys(("multiclassova", "cross_entropy"), "sigmoid"),
     "cross_entropy_lambda": "log1p_exp",
-    **dict.fromkeys(("lambdarank", "rank_xendcg", ""), "identity"),  # "" is one of the user's own
+    **dict.fromkeys(("lambdarank", "rank_xendcg", ""), "identity"),  # "" is a user's own objective
 }
-_OPTIONS = {  # beside the name of an objective
+_OPTIONS = {  # that may follow the name of an objective
     "binary": {"sigmoid"},
     "multiclass": {"num_class"},
     "multiclassova": {"num_class", "sigmoid"},
 } | dict.fromkeys(("regression", "regression_l1", "fair", "quantile", "mape"), {"sqrt"})
 
-# An integer of 32 bits is made of a category; what does not fit becomes negative.
+# LightGBM converts a category to an int32; numbers that do not fit become negative.
 _CATEGORIES = CategoryRule("left", negative_fractions=True, highest=2**31)
 
 SUPPORT = [
@@ -69,7 +68,7 @@ SUPPORT = [
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a model file; None if it is not LightGBM's."""
+    """Load the content of a model file; return None if it is not LightGBM's."""
     if not data.startswith((b"tree\n", b"tree\r")):
         return None
     with name_in_errors(f"lightgbm {name}"):
@@ -79,7 +78,7 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
 def from_object(model: Any) -> Forest | None:
     """Load a Booster or a fitted estimator, with the trees up to its best iteration.
 
-    None if it is none of LightGBM's.
+    Return None for any other object.
     """
     name = find_class(model, "lightgbm", _OBJECTS)
     if name is None:
@@ -109,7 +108,7 @@ def from_object(model: Any) -> Forest | None:
 
 def _of_object(forest: Forest, model: Any, name: str) -> Forest:
     """Return the forest with the behaviour of class `name`, which text files do not record."""
-    if name != "Booster":  # which checks rows as scikit-learn does
+    if name != "Booster":  # estimators check rows as scikit-learn does
         forest = replace(forest, object_dtype="float64")
     return _with_labels(forest, model) if name == "LGBMClassifier" else forest
 
@@ -119,7 +118,7 @@ def _with_labels(forest: Forest, model: Any) -> Forest:
     labels = np.asarray(model.classes_)
     if callable(model.objective_):
         return forest
-    if len(labels) == forest.n_outputs == 1:  # all rows that it saw are of the first of two classes
+    if len(labels) == forest.n_outputs == 1:  # all training rows had the same label
         labels = np.repeat(labels, 2)
     if len(labels) != max(2, forest.n_outputs):
         what = f"{len(labels)} classes with {forest.n_outputs} outputs"

@@ -1,10 +1,10 @@
-"""The nodes of LightGBM's trees, from the arrays in its text.
+"""Converts the arrays in LightGBM's text to arrays over the nodes of all trees.
 
 takes: ModelText; gives: arrays over the nodes of all trees, and rules that belong to them.
 
-LightGBM numbers inner nodes from 0 and leaves from 0: a child -1 is leaf 0, -2 is leaf 1. Here the
-inner nodes of a tree come first, then its leaves. Refused are children and sets that are not there,
-and features of which zero is missing at some nodes only.
+LightGBM numbers inner nodes from 0 and leaves from 0: a child -1 is leaf 0, -2 is leaf 1. In the
+result the inner nodes of a tree come first, then its leaves. Refused are children and sets that do
+not exist, and features whose zeros are missing values at some nodes only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SMALL = np.float64(ZERO)
 
 
 def read_nodes(text: ModelText) -> tuple[Array, Nodes, dict[str, Any]]:
-    """Return the number of nodes of each tree, arrays over all nodes, and other fields."""
+    """Return the number of nodes of each tree, arrays over all nodes, and fields of Forest."""
     columns, leaves = text.columns, text.columns["num_leaves"]
     sizes = 2 * leaves - 1
     tree, start = (np.repeat(x, sizes) for x in (np.arange(len(leaves)), np.cumsum(sizes) - sizes))
@@ -78,9 +78,9 @@ def _read_decisions(text: ModelText, categories: Sets) -> tuple[Array, Array, tu
     """Read the tests of the M inner nodes.
 
     Returns:
-        float64 (M,), thresholds such that values within 1e-35 of zero go where zero goes; bool
-        (M,), where NaN goes left; and the features whose zeros are missing: those with a node that
-        sends zero where no comparison would.
+        float64 (M,), the thresholds, moved so that values within 1e-35 of zero go where zero goes;
+        bool (M,), whether NaN goes left; and the features whose zeros are missing values: those
+        with a node that does not send zero where the comparison would.
     """
     decision, threshold = text.columns["decision_type"], text.columns["threshold"]
     categorical = (decision & _CATEGORICAL) > 0
@@ -103,7 +103,7 @@ def _read_decisions(text: ModelText, categories: Sets) -> tuple[Array, Array, tu
 
 
 def _read_sets(text: ModelText, node: Array, tree: Array) -> Sets:
-    """Decode the bit sets of categorical nodes; the threshold is the set's index in its tree.
+    """Decode the bit sets of categorical nodes, whose threshold is the index of their set.
 
     Args:
         text: the model.

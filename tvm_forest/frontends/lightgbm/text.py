@@ -1,11 +1,11 @@
-"""The text format of LightGBM, read whole or refused.
+"""Parses the text format of LightGBM.
 
 takes: bytes of a model file; gives: ModelText, its header and the arrays of its trees.
 
-A file is a header of lines `key=value`, then a block of such lines for each tree, whose sizes in
-bytes the header tells, unless a tool has left that line out, then parameters, if it is no old one.
-Lines may end as on Windows, but the sizes count what ends them. Refused are keys that are not
-known, files that end early, and numbers that are too many, too few or out of range.
+A file is a header of lines `key=value`, then a block of such lines for each tree, then, in newer
+files, parameters. The header has the sizes of the blocks in bytes, unless a tool has left them out;
+they count the line ends, which may be those of Windows. Refused are unknown keys, truncated files,
+and numbers that are too many, too few or out of range.
 treelite reads this format too, but drops the missing type Zero and has its own rule for categories.
 """
 
@@ -28,7 +28,7 @@ VERSIONS = ("v2", "v3", "v4")
 _REQUIRED = "num_class num_tree_per_iteration max_feature_idx feature_names"
 _OPTIONAL = (
     "version tree_sizes objective average_output label_index feature_infos monotone_constraints "
-    "boost_from_average"  # of 2.0, whose first tree is that number, which needs no other meaning
+    "boost_from_average"  # LightGBM 2.0, where the first tree holds that number
 )
 _UNUSED = "split_gain leaf_weight internal_value internal_weight shrinkage leaf_parent"
 _COUNTS = ("leaf_count", "internal_count")
@@ -51,14 +51,14 @@ _BOUNDS: dict[str, tuple[int, int] | None] = {  # of integers; None for float64
     "leaf_features": _COUNT,
     "leaf_coeff": None,
 }
-_ABSENT = {"is_linear": "0"}  # older files do not say it
+_ABSENT = {"is_linear": "0"}  # older files lack it
 _INFINITE, _ANY = ("threshold",), ("leaf_value",)
 _TREE_KEYS = _BOUNDS.keys() | {*_UNUSED.split(), *_COUNTS}
 _CATEGORIES = re.compile(r"(-1|\d{1,10})(:(-1|\d{1,10}))*")
-_MAX_CLASSES = 2**16  # of a model without trees
-_BEHIND_TREES = ("end of trees", "feature importances:")  # the first since LightGBM 2.2
+_MAX_CLASSES = 2**16  # bounds the outputs of a model without trees
+_BEHIND_TREES = ("end of trees", "feature importances:")  # LightGBM 2.2 and newer; older
 _HEADS = re.compile(rf"(?<![^\r\n])(Tree=|({'|'.join(_BEHIND_TREES)})(?![^\r\n]))")
-_NUMBER = re.compile(  # heeds nothing behind it
+_NUMBER = re.compile(  # matches a prefix of a word
     r"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf(inity)?|nan)",
     re.ASCII | re.IGNORECASE,
 )
@@ -70,12 +70,12 @@ class ModelText:
     """The contents of a model file, with checked counts.
 
     Attributes:
-        objective: name and options of the objective; empty for one of the user's own.
-        n_outputs: trees per boosting round, C.
+        objective: name and options of the objective; empty for a user's own objective.
+        n_outputs: C, the number of trees per boosting round.
         averages: whether the sum is divided by the number of rounds.
-        names: of the columns, which LightGBM may have made up.
-        listed_categories: features of categories, each with those of its training rows.
-        pandas_categories: categories of each categorical column of the training frame.
+        names: names of the columns, which LightGBM may have made up.
+        listed_categories: pairs of a categorical feature and its categories in training.
+        pandas_categories: the labels of each categorical column of the training frame.
         columns: the arrays of all trees, one after the other, by their names in the file.
     """
 
@@ -97,8 +97,8 @@ def read_text(data: bytes) -> ModelText:
     """Read a model file.
 
     Raises:
-        ModelFormatError: it is truncated or damaged.
-        UnsupportedModel: it has a key that is not known.
+        ModelFormatError: the file is truncated or damaged.
+        UnsupportedModel: the file has an unknown key.
     """
     try:
         text = data.decode()
@@ -136,7 +136,7 @@ def read_text(data: bytes) -> ModelText:
 
 
 def _measure_trees(body: str) -> list[str]:
-    """Return the text of each tree's block, as LightGBM finds it: up to the next `Tree=`."""
+    """Return the size of each tree's block, as text: LightGBM ends it at the next `Tree=`."""
     begins = [match.start() for match in _HEADS.finditer(body)]
     return [str(after - begin) for begin, after in pairwise(begins)]
 
@@ -158,7 +158,7 @@ def _read_header(lines: list[str]) -> dict[str, str]:
     missing = sorted(set(_REQUIRED.split()) - header.keys())
     if missing:
         raise damaged(missing[0], "missing in the header", TRUNCATED)
-    if header.get("version", VERSIONS[0]) not in VERSIONS:  # LightGBM 2.0 tells none
+    if header.get("version", VERSIONS[0]) not in VERSIONS:  # files of LightGBM 2.0 have none
         what = f"expected one of {', '.join(VERSIONS)}, got '{header['version']}'"
         raise unsupported("version", what, "save the model with LightGBM 4")
     return header
@@ -167,7 +167,7 @@ def _read_header(lines: list[str]) -> dict[str, str]:
 def _read_listed_categories(infos: str, n_features: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Read the categories of each feature, such as "-1:3:0:7"; -1 is a missing value.
 
-    Nothing is known of a model whose header says it in another way: no prediction needs it.
+    Return () for headers in another form: no prediction depends on these lists.
     """
     words = infos.split(" ")
     if len(words) != n_features:
@@ -179,7 +179,7 @@ def _read_listed_categories(infos: str, n_features: int) -> tuple[tuple[int, tup
 def _read_pandas_categories(tail: list[str]) -> tuple[tuple[Any, ...], ...]:
     """Read the text after the trees, which also shows that the file is complete.
 
-    Old files, and those of other tools, may have nothing behind the trees, whose sizes they tell.
+    Old files, and those of other tools, may end after the trees.
     """
     lines = list(filter(None, tail))
     if lines and lines[0] not in _BEHIND_TREES:
@@ -202,7 +202,7 @@ def _read_pandas_categories(tail: list[str]) -> tuple[tuple[Any, ...], ...]:
 
 
 def _read_columns(body: str, sizes: list[int]) -> dict[str, Array]:
-    """Read each field over all trees, with as many numbers in each tree as there should be."""
+    """Read each field of all trees into one array, and check how many numbers each tree has."""
     blocks = (body[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True))
     trees = [_read_tree(block, number) for number, block in enumerate(blocks)]
     columns: dict[str, Array] = {}
@@ -218,9 +218,9 @@ def _read_columns(body: str, sizes: list[int]) -> dict[str, Array]:
 
 
 def _read_counts(trees: list[dict[str, str]], n_leaves: Array) -> dict[str, Array]:
-    """Read the training rows of each leaf and inner node; nothing if a tree lacks them.
+    """Read the numbers of training rows of leaves and inner nodes; {} if a tree lacks them.
 
-    Trees of a single leaf may leave them out, for nothing is shared out in them.
+    Trees of a single leaf may lack them, since their covers are not needed.
     """
     columns: dict[str, Array] = {}
     for key, expected in zip(_COUNTS, (n_leaves, n_leaves - 1), strict=True):
@@ -271,7 +271,7 @@ def _read_tree(block: str, number: int) -> dict[str, str]:
 
 
 def _read_number(word: str) -> float:
-    """Parse a number as LightGBM does: a valid prefix counts, such as 1 of "1.#INF"."""
+    """Parse a number as LightGBM does, which reads a valid prefix: "1.#INF" is 1."""
     try:
         if "_" not in word and word.isascii():
             return float(word)
@@ -284,12 +284,12 @@ def _read_number(word: str) -> float:
 
 
 def _parse_texts(key: str, texts: list[str]) -> tuple[Array, Array]:
-    """Parse the numbers of a field, tree by tree; returns them, and how many each tree has."""
+    """Return the numbers of a field in all trees, and how many each tree has."""
     kinds = (float, int) if _BOUNDS.get(key, _COUNT) is None else (int,)
     counts = np.array([text.count(" ") + 1 if text else 0 for text in texts], np.int64)
     joined = ",".join(filter(None, texts)).replace(" ", ",").encode()
     values = parse_numbers(joined, int(counts.sum()), *kinds)
-    if values is None:  # it is written in another way
+    if values is None:  # not in LightGBM's usual form
         words = [text.split() for text in texts]
         counts = np.array([len(own) for own in words], np.int64)
         return _parse(key, chain.from_iterable(words)), counts
@@ -297,7 +297,7 @@ def _parse_texts(key: str, texts: list[str]) -> tuple[Array, Array]:
 
 
 def _parse(key: str, words: Iterable[str]) -> Array:
-    """Parse integers, int64, or numbers, float64, one by one, and check them."""
+    """Parse and check words one by one, as int64 or float64, whichever the field has."""
     is_integer = _BOUNDS.get(key, _COUNT) is not None
     try:
         if is_integer:
@@ -312,8 +312,8 @@ def _parse(key: str, words: Iterable[str]) -> Array:
 def _check_bounds(key: str, values: Array) -> Array:
     """Refuse integers out of bounds, and numbers that are not finite.
 
-    Thresholds may be infinite: LightGBM writes "inf" where a node asks whether a value is missing.
-    Leaves may also be NaN, where training has divided zero by zero.
+    Thresholds may be infinite: LightGBM writes "inf" if a node tests whether a value is missing.
+    Leaf values may also be NaN, if training divided zero by zero.
     """
     bounds = _BOUNDS.get(key, _COUNT)
     if bounds is not None:

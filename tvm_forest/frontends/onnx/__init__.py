@@ -1,12 +1,12 @@
-"""ONNX models: the tree operators of `ai.onnx.ml`, opsets 1 to 5.
+"""Loads ONNX models: the tree operators of `ai.onnx.ml`, opsets 1 to 5.
 
 takes: bytes or onnx.ModelProto; gives: Forest.
 
-The text of ONNX and onnxruntime with one thread agree on nearly everything: leaves are added in the
-order of the trees, in the dtype of the rows, base values last; opsets 1 to 3 then round to float32.
-NaN at NEQ nodes and fractions in sets follow the text, where onnxruntime is wrong. Where the text
-is silent, as for binary classifiers, onnxruntime decides. The rest, where both differ on plain
-rows, is refused.
+The specification of ONNX and onnxruntime with one thread agree on nearly everything: leaves are
+added in the order of the trees, in the dtype of the rows, base values last; opsets 1 to 3 then
+round to float32. NaN at NEQ nodes and fractions in sets follow the specification, where onnxruntime
+is wrong. Where the specification is silent, as for binary classifiers, models predict as in
+onnxruntime. Models for which the two differ on plain rows are refused.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ SUPPORT = [
 
 
 def is_model(model: Any) -> bool:
-    """Return whether an object is an `onnx.ModelProto`, by names, without importing onnx."""
+    """Return whether an object is an `onnx.ModelProto`, judged by names, without importing onnx."""
     return type(model).__name__ == "ModelProto" and library_of(type(model)).startswith("onnx")
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load an onnx.ModelProto; None for any other object."""
+    """Load an onnx.ModelProto; return None for any other object."""
     if not is_model(model):
         return None
     with name_in_errors("onnx model"):
@@ -69,7 +69,7 @@ def from_object(model: Any) -> Forest | None:
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load a file whose name or content suggests ONNX; None for others.
+    """Load a file whose name or content suggests ONNX; return None for other files.
 
     Raises:
         ModelFormatError: the model is damaged.
@@ -88,10 +88,10 @@ def from_node(node: Any, dtype: str, n_features: int, version: int) -> Forest:
     """Load a tree operator of a graph that has other nodes.
 
     Args:
-        node: its protobuf message.
+        node: the protobuf message of the operator.
         dtype: "float32" or "float64", dtype of its input.
-        n_features: columns of its input.
-        version: of the operators of `ai.onnx.ml`.
+        n_features: number of columns of its input.
+        version: version of the operators of `ai.onnx.ml`.
 
     Raises:
         ModelFormatError: the node is damaged.
@@ -129,7 +129,7 @@ def _build(op: TreeOp) -> Forest:
     )
 
 
-# -- what becomes of the sums, as fields of a Forest ----------------------------------------------
+# -- fields of a Forest that say how sums become outputs ------------------------------------------
 
 
 def _read_targets(op: TreeOp, weights: LeafWeights) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _read_targets(op: TreeOp, weights: LeafWeights) -> dict[str, Any]:
         raise damaged("aggregate_function", what)
     link = _read_link(op)
     if link != "identity" and (count == 1 or not op.is_listed):
-        # It leaves the transform of a single target out, and numbers those of opset 5 otherwise.
+        # onnxruntime skips the transform of a single target, and numbers those of opset 5 wrongly.
         what = "onnxruntime computes something else here than the text of ONNX says"
         raise unsupported("post_transform", what, _RAW)
     base = op.numbers("base_values")
@@ -150,7 +150,7 @@ def _read_targets(op: TreeOp, weights: LeafWeights) -> dict[str, Any]:
 
 
 def _read_classes(op: TreeOp, weights: LeafWeights) -> dict[str, Any]:
-    """Read a classifier; for two classes it has one score, that of the second."""
+    """Return fields for a classifier; one of two classes has one score, that of the second."""
     texts, numbers = op.texts("classlabels_strings"), op.integers("classlabels_int64s")
     if texts and numbers.size:
         raise damaged("classlabels_int64s", "given beside 'classlabels_strings'")
@@ -168,10 +168,10 @@ def _read_classes(op: TreeOp, weights: LeafWeights) -> dict[str, Any]:
         raise unsupported("class_ids", what, "list weights of class id 0 only")
     rules |= _fill_base(op, base, 1)
     above_half = not np.any(weights.weight < 0)
-    if link != "logistic":  # onnxruntime takes a softmax of one score for none at all
+    if link != "logistic":  # onnxruntime ignores a softmax of one score
         rules["link"] = "identity"
         if above_half and op.dtype == "float32":
-            return rules | {"label_rule": "half"}  # it is a probability
+            return rules | {"label_rule": "half"}  # the score is a probability
     dtype = np.dtype(op.dtype).type
     cut = float(np.nextafter(dtype(0.5 if above_half else 0), dtype(1)))
     return rules | {"label_rule": "cut", "label_cut": cut}

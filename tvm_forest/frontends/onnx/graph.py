@@ -2,10 +2,9 @@
 
 takes: bytes or onnx.ModelProto; gives: TreeOp.
 
-The graph must hold one tree operator; around it may stand what changes nothing: `Identity`, a
-`Cast` of the labels to the type that they have, and the `ZipMap` of a classifier. All else is
-refused. Protobuf gives a text that is no UTF-8 as bytes, so names are formatted where a message
-shows them.
+The graph must hold exactly one tree operator. Other nodes may not change anything: accepted are
+`Identity`, a `Cast` of the labels to their own type, and the `ZipMap` of a classifier. Protobuf
+returns a text that is not UTF-8 as bytes, so messages format the names of nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def read_tree_op(model: Any) -> TreeOp:
         model: bytes or onnx.ModelProto.
 
     Raises:
-        ModelFormatError: the bytes are no ONNX model, or an attribute is of the wrong type.
+        ModelFormatError: the bytes are not an ONNX model, or an attribute has the wrong type.
         UnsupportedModel: the graph does more than evaluate one tree operator.
     """
     model = parse_model(model)
@@ -68,7 +67,7 @@ def check_opset(versions: list[int], kind: str) -> None:
 
 
 def _read_input(inputs: list[Any]) -> tuple[str, int | None]:
-    """Return dtype and number of columns of the only input."""
+    """Return dtype and number of columns of the only input; None if the graph does not fix it."""
     if len(inputs) != 1:
         raise unsupported("input", f"{len(inputs)} inputs", "give one matrix of features")
     tensor = inputs[0].type.tensor_type
@@ -86,9 +85,9 @@ def _read_input(inputs: list[Any]) -> tuple[str, int | None]:
 
 
 def _check_surroundings(graph: Any, tree: Any, op: TreeOp, rows: str) -> None:
-    """Refuse other nodes that compute something.
+    """Refuse graphs in which other nodes than the tree operator compute something.
 
-    `meaning` holds for every name what it stands for: the rows, the labels or the scores.
+    `meaning` maps every name in the graph to "rows", "labels" or "scores".
     """
     meaning = {rows: "rows"}
     results = ("labels", "scores") if op.kind == "TreeEnsembleClassifier" else ("scores",)

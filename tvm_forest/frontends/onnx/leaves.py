@@ -1,8 +1,8 @@
-"""Leaf values of a forest, from the weights that an ONNX tree operator lists.
+"""Makes the leaf values of a forest from the weights that an ONNX tree operator lists.
 
-takes: LeafWeights, what becomes of the sums; gives: leaf values and the output of each tree.
+takes: LeafWeights, fields of the Forest; gives: leaf values and the output of each tree.
 
-Refused are weights of leaves that are not there, leaves without weights where that matters, and
+Refused are weights of leaves that do not exist, leaves without weights where that matters, and
 tables of vectors that would be too large.
 """
 
@@ -35,12 +35,12 @@ def check_weights(op: TreeOp, weights: LeafWeights, count: int) -> None:
 def read_leaves(
     op: TreeOp, rules: dict[str, Any], weights: LeafWeights, nodes: UnfoldedNodes
 ) -> tuple[Array, Array]:
-    """Return leaf values (N, W) and the class of each tree.
+    """Return leaf values (N, W) and the output of each tree, -1 if its leaves hold vectors.
 
     Args:
         op: the operator.
-        rules: what becomes of the leaves, fields of a Forest.
-        weights: weights of leaves.
+        rules: fields of the Forest that say how leaf values become outputs.
+        weights: the weights of leaves.
         nodes: the nodes of the Forest.
     """
     position, is_leaf = nodes.position, nodes.arrays["left"] == LEAF
@@ -67,7 +67,7 @@ def read_leaves(
         if len(position) * count > _MAX_LEAF_VALUES:
             what = f"{len(position)} nodes with {count} values each"
             raise unsupported("weights", what, "export one forest for each output")
-        # Where no weight is given, a leaf holds what changes nothing.
+        # Where a leaf has no weight, it gets a value that changes nothing.
         nothing = {"min": np.inf, "max": -np.inf}.get(rules["aggregate"], 0)
         values, given = np.full((size, count), nothing, op.dtype), np.zeros((size, count), bool)
         values[leaf, target], given[leaf, target] = weight, True
@@ -80,11 +80,11 @@ def read_leaves(
 def _check_reached(op: TreeOp, rules: dict[str, Any], weight: Array, reached: Array) -> None:
     """Refuse outputs that may get no weight for a row, if that makes a difference.
 
-    For such a row onnxruntime forgets the base value, and a classifier passes the class over.
+    For such a row onnxruntime forgets the base value, and a classifier ignores the class.
 
     Args:
         op: the operator.
-        rules: what becomes of the leaves.
+        rules: see `read_leaves`.
         weight: (V,), all weights.
         reached: bool (C,), whether some tree has a weight of the output in every leaf.
     """

@@ -21,10 +21,10 @@ TEXT = 8
 
 
 def parse_model(model: Any) -> Any:
-    """Return an onnx.ModelProto of itself or of its bytes.
+    """Return an onnx.ModelProto, parsed if `model` is bytes.
 
     Raises:
-        ModelFormatError: the bytes are no ONNX model.
+        ModelFormatError: the bytes are not an ONNX model.
         UnsupportedModel: the package onnx is not installed.
     """
     try:
@@ -48,7 +48,7 @@ def read_model(model: Any) -> Any:
         model: onnx.ModelProto, its bytes, or the path of a file.
 
     Raises:
-        ModelFormatError: it is no ONNX model, or a damaged one.
+        ModelFormatError: `model` is not an ONNX model, is damaged, or has no nodes.
         UnsupportedModel: the package onnx is not installed.
         OSError: the file cannot be read.
     """
@@ -66,7 +66,7 @@ def check_node(model: Any, node: Any) -> None:
     """Refuse a node that does not conform to its operator's definition.
 
     Raises:
-        ModelFormatError: it is damaged.
+        ModelFormatError: the node is damaged.
     """
     from onnx import checker
 
@@ -90,7 +90,7 @@ def read_array(tensor: Any) -> Array:
     """Return the elements of a tensor; texts as `str`.
 
     Raises:
-        ModelFormatError: the tensor is damaged, or lies outside of the file.
+        ModelFormatError: the tensor is damaged, or stored outside of the file.
     """
     from onnx.numpy_helper import to_array
 

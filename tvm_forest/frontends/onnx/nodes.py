@@ -1,9 +1,9 @@
-"""The nodes and leaf weights that an ONNX tree operator lists.
+"""Reads the nodes and leaf weights that an ONNX tree operator lists.
 
 takes: TreeOp; gives: NodeTable and LeafWeights.
 
-Refused are lists of unequal lengths, children and leaves that are not there, and modes and sets
-that are not known.
+Refused are lists of unequal lengths, children and leaves that do not exist, unknown modes, and sets
+of other numbers than categories.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class NodeTable:
 
     Attributes:
         mode: int8 (M,), index into `MODES`; 7 at leaves.
-        feature: int64 (M,).
+        feature: int64 (M,), the feature that a node tests.
         threshold: (M,), in the dtype of rows.
         true, false: int64 (M,), positions of the children; LEAF at leaves.
         nan_true: bool (M,), whether NaN takes the true branch.
         number: int64 (M,), number of the node in the model.
-        roots: int64 (T,), positions.
+        roots: int64 (T,), positions of the roots.
         members: the set of each node of mode MEMBER, by position.
     """
 
@@ -51,7 +51,7 @@ class NodeTable:
 
 @dataclass(frozen=True)
 class LeafWeights:
-    """Weights of leaves: position of the leaf, output, weight; all (V,)."""
+    """The weights of leaves, as three arrays (V,): position of the leaf, output, weight."""
 
     leaf: Array
     target: Array
@@ -97,9 +97,9 @@ def read_listed_nodes(op: TreeOp) -> tuple[NodeTable, LeafWeights]:
 
 
 class _NodeFinder:
-    """Finds nodes by the number of their tree and their own.
+    """Finds the positions of nodes by the numbers of tree and node.
 
-    A key holds both: the place of the tree among those known, times 2^31, plus the number.
+    Both make one key: the index of the tree among the known ones, times 2^31, plus the node.
     """
 
     def __init__(self, known: Array, trees: Array, ids: Array) -> None:
@@ -141,7 +141,7 @@ def _read_modes(op: TreeOp, size: int) -> Array:
 def read_split_nodes(op: TreeOp) -> tuple[NodeTable, LeafWeights]:
     """Read `TreeEnsemble` of opset 5, which lists inner nodes and leaves apart.
 
-    The leaves get the positions behind the inner nodes.
+    The leaves get the positions after the inner nodes.
     """
     mode = op.tensor("nodes_modes", dtype="uint8")
     size, weight = len(mode), op.tensor("leaf_weights")
@@ -154,7 +154,7 @@ def read_split_nodes(op: TreeOp) -> tuple[NodeTable, LeafWeights]:
     true, false = (_read_children(op, branch, size, n_leaves) for branch in ("true", "false"))
     roots = op.integers("tree_roots")
     refuse_outside("tree_roots", roots, np.full(len(roots), size))
-    # A node with one leaf on both sides is how a tree says that it is a leaf.
+    # A tree of a single leaf is stored as a node with that leaf on both sides.
     alone = (true[roots] == false[roots]) & (true[roots] >= size)
     none = np.full(n_leaves, LEAF, np.int64)
     nan_true = op.flags("nodes_missing_value_tracks_true", size, optional=True)
@@ -180,7 +180,7 @@ def _read_children(op: TreeOp, branch: str, size: int, n_leaves: int) -> Array:
 
 
 def _read_members(op: TreeOp, nodes: Array) -> Sets:
-    """Return sets of integers, in the order of the nodes; each ends with NaN."""
+    """Return the set of each node; in the list, NaN ends each set."""
     values = op.tensor("membership_values")
     ends = np.flatnonzero(np.isnan(values))
     if values.size and (not ends.size or ends[-1] != len(values) - 1):
@@ -199,13 +199,13 @@ def _read_members(op: TreeOp, nodes: Array) -> Sets:
 
 
 def is_category(values: Array) -> Array:
-    """Return which values a set may contain."""
+    """Return a bool array: whether a set may contain each value, a whole number below 2^24."""
     with np.errstate(invalid="ignore"):
         whole = values == np.trunc(values)
     return np.less_equal(0, values) & (values < _MAX_CATEGORIES) & whole
 
 
 def refuse_outside(name: str, values: Array, sizes: Array) -> None:
-    """Refuse values outside the range from 0 to a size each."""
+    """Refuse an array if a value is not within 0 to its entry in `sizes` minus 1."""
     wrong = (values < 0) | (values >= sizes)
     refuse_damaged(wrong, name, lambda at: f"{values[at]} is not within 0 to {sizes[at] - 1}")

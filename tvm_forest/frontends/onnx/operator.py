@@ -1,9 +1,9 @@
-"""The attributes of an ONNX tree operator, by name and type.
+"""Reads the attributes of an ONNX tree operator, by name and type.
 
 takes: the protobuf message of a node; gives: TreeOp.
 
-ONNX defines the attributes, and all are read, so nothing that decides a prediction passes unread.
-Refused are others, those of another type or length, and tensors outside of the file.
+All attributes that ONNX defines are read, so that nothing that decides a prediction is missed.
+Refused are unknown attributes, those of another type or length, and tensors outside of the file.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _TENSOR_FIELDS = {"float32": "float_data", "uint8": "int32_data", "float64": "do
 
 @dataclass(frozen=True)
 class TreeOp:
-    """A tree operator.
+    """A tree operator and its attributes.
 
     Attributes:
         kind: "TreeEnsembleRegressor", "TreeEnsembleClassifier" or "TreeEnsemble".
         dtype: "float32" or "float64", dtype of rows, comparisons and sums.
-        n_features: columns of the input, None if the graph leaves them open.
-        attributes: protobuf messages by name.
+        n_features: number of columns of the input, None if the graph does not fix it.
+        attributes: the protobuf messages of attributes, by name.
 
     Methods that take a `size` refuse an attribute of another length.
     """
@@ -77,11 +77,14 @@ class TreeOp:
         return flags == 1
 
     def integer(self, name: str, default: int) -> int:
-        """Return one integer."""
+        """Return one integer; `default` if absent."""
         return int(self.attributes[name].i) if name in self.attributes else default
 
     def option(self, name: str, options: tuple[str, ...], default: int) -> str:
-        """Return an option's name, stored as a string, or as a number in opset 5."""
+        """Return the name of an option, which opset 5 stores as an index into `options`.
+
+        If the attribute is absent, the option is ``options[default]``.
+        """
         if not self.is_listed:
             number = self.integer(name, default)
             return options[number] if 0 <= number < len(options) else str(number)
@@ -105,7 +108,7 @@ class TreeOp:
         return _check_size(name, values, size)
 
     def tensor(self, name: str, size: int | None = None, dtype: str = "") -> Array:
-        """Return the elements of a tensor, which must be of `dtype`, by default that of rows."""
+        """Return the elements of a tensor of `dtype`, by default that of rows; empty if absent."""
         if name not in self.attributes:
             return _check_size(name, np.zeros(0, dtype or self.dtype), size)
         values = _read_tensor(name, self.attributes[name].t)
@@ -139,6 +142,6 @@ def _read_tensor(name: str, tensor: Any) -> Array:
         values = wide.astype(dtype)
         if dtype == "uint8" and np.any(values != wide):
             raise damaged(name, "holds numbers beyond 255")
-    if list(tensor.dims) != [len(values)]:  # onnxruntime passes over one without dimensions
+    if list(tensor.dims) != [len(values)]:  # onnxruntime ignores tensors without dimensions
         raise damaged(name, f"{len(values)} numbers for the shape {list(tensor.dims)}")
     return values

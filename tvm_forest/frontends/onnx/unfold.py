@@ -1,11 +1,11 @@
-"""Arrays over the nodes of a forest, from the nodes that an ONNX tree operator lists.
+"""Converts the nodes that an ONNX tree operator lists to arrays over the nodes of a forest.
 
 takes: NodeTable; gives: arrays for `assemble`.
 
-ONNX has seven kinds of nodes, a Forest has one comparison and sets of categories. Rows have the
-dtype of the thresholds, which makes every step of the way exact (see `unify_comparisons`): `x == 3`
-is the set {3}, and `x == 0.5` is `x <= 0.5` above `x < 0.5`, for which the tree below `x != 0.5` is
-there twice:
+ONNX has seven kinds of nodes; a Forest has one comparison, and sets of categories. Rows have the
+dtype of the thresholds, so every conversion is exact (see `unify_comparisons`): `x == 3` becomes
+the set {3}, and `x == 0.5` becomes `x <= 0.5` above `x < 0.5`, so that the subtree for other values
+is repeated:
 
     x == 0.5               x <= 0.5
     yes / no               yes / no
@@ -39,7 +39,7 @@ class UnfoldedNodes(NamedTuple):
         sizes: int64 (T,), number of nodes of each tree.
         arrays: arrays over nodes by name, except `leaf_value`.
         position: int64 (N,), position of each node in the table.
-        comparison: of all nodes.
+        comparison: the comparison of all nodes.
         sets: the set of each node that tests for a set.
     """
 
@@ -51,7 +51,12 @@ class UnfoldedNodes(NamedTuple):
 
 
 def unfold_nodes(nodes: NodeTable, n_features: int | None) -> UnfoldedNodes:
-    """Rewrite all nodes with one comparison or sets, and order them by trees."""
+    """Rewrite all nodes with one comparison or sets, and order them tree by tree.
+
+    Args:
+        nodes: the nodes that the operator lists.
+        n_features: number of features, None if unknown.
+    """
     _check_trees(nodes, n_features)
     nodes, comparison = _unify_modes(_replace_equals(nodes))
     position, tree, left, right = _walk_trees(nodes)
@@ -71,7 +76,7 @@ def unfold_nodes(nodes: NodeTable, n_features: int | None) -> UnfoldedNodes:
 
 
 def _check_trees(nodes: NodeTable, n_features: int | None) -> None:
-    """Refuse shared inner nodes, and so every cycle, and invalid features."""
+    """Refuse inner nodes with several parents, which excludes cycles, and invalid features."""
     is_inner = nodes.mode != modes.IS_LEAF
     uses = np.concatenate([nodes.true[is_inner], nodes.false[is_inner], nodes.roots])
     wrong = is_inner & (np.bincount(uses, minlength=len(is_inner)) > 1)
@@ -84,7 +89,7 @@ def _check_trees(nodes: NodeTable, n_features: int | None) -> None:
 
 
 def _replace_equals(nodes: NodeTable) -> NodeTable:
-    """Replace nodes that test for one number by sets, or by two nodes each."""
+    """Replace each EQ and NEQ node by one that tests for a set, or by two that compare."""
     unequal = nodes.mode == modes.NEQ
     equals = (nodes.mode == modes.EQ) | unequal
     match, other = assemble.exchange(nodes.true, nodes.false, unequal)
@@ -108,7 +113,7 @@ def _replace_equals(nodes: NodeTable) -> NodeTable:
 
 
 def _unify_modes(nodes: NodeTable) -> tuple[NodeTable, Comparison]:
-    """Write all comparisons as one of `<` and `<=`, exact for rows in the dtype of thresholds."""
+    """Rewrite all comparisons as `<`, or all as `<=`, exactly for rows of the thresholds' dtype."""
     strict, reverse = (
         np.isin(nodes.mode, pair) for pair in ((modes.LT, modes.GTE), (modes.GTE, modes.GT))
     )

@@ -1,23 +1,23 @@
-"""Fitted trees and ensembles of trees of scikit-learn 1.5 and newer.
+"""Loads fitted trees and ensembles of trees of scikit-learn 1.5 and newer.
 
 takes: fitted estimator; gives: Forest.
 
-scikit-learn sums float64 leaves in tree order and compares by `<=`, as its estimators say:
+scikit-learn sums float64 leaves in tree order and compares by `<=`. Its estimators differ:
 
 - Trees, random forests and extra trees cast rows to float32 and compare them with float64
-  thresholds. Forests divide the sum by the number of trees; that is scikit-learn with `n_jobs=1`,
-  other numbers of threads add in any order. Leaves of classifiers hold class fractions, for one
-  target after the other, those of regressors a value per target.
+  thresholds. Forests divide the sum by the number of trees. They are reproduced as with `n_jobs=1`;
+  several threads add in any order. A leaf of a classifier holds class fractions, one target after
+  the other, a leaf of a regressor a value per target.
 - Gradient boosting compares in the same way, but starts from the prediction of its `init` and adds
   `learning_rate * leaf`.
 - Histogram gradient boosting compares float64 rows and starts from its baseline. Categorical
-  columns come first in its trees; a category is its place among those seen in training, and all
-  other values are missing.
-- Isolation forests (Liu, Ting and Zhou, 2008) sum path lengths, the margin here. The value is
-  `score_samples`, of which `decision_function` is the distance to `offset_`.
+  columns come first in its trees; a category is encoded as its index among those of the training
+  rows, and all other values are missing.
+- Isolation forests (Liu, Ting and Zhou, 2008) sum path lengths, which are the margin here. The
+  value is `score_samples`; `decision_function` subtracts `offset_` from it.
 
-Refused are estimators that are not fitted, classes that derive from these, and what the table
-`SUPPORT` names.
+Refused are estimators that are not fitted, classes that derive from these, and cases that the table
+`SUPPORT` lists.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LOADERS: dict[str, tuple[str, Callable[[Any], Forest]]] = {
     "HistGradientBoostingRegressor": ("_predictors", boosting.load_hist_boosting),
     "IsolationForest": ("estimators_", trees.load_isolation_forest),
 }
-"""For each estimator, an attribute that it has once it is fitted, and what loads it."""
+"""For each estimator, an attribute that it has once it is fitted, and the function to load it."""
 _FAMILIES = (
     "BaseDecisionTree",
     "BaseForest",
@@ -56,7 +56,7 @@ _FAMILIES = (
     "BaseHistGradientBoosting",
     "IsolationForest",
 )
-"""The classes from which all forests of scikit-learn derive, those that are refused among them."""
+"""The base classes of all trees and forests of scikit-learn, also of those that are refused."""
 _INSIDE = {
     "Pipeline": "give its last step, `model[-1]`, and transform rows yourself",
     "GridSearchCV": "give its `best_estimator_`",
@@ -83,7 +83,7 @@ SUPPORT = [
 def from_object(model: Any) -> Forest | None:
     """Load a fitted estimator.
 
-    None for what scikit-learn does not define, and does not derive from its estimators of trees.
+    Return None for an object that is not of scikit-learn, nor derived from its estimators of trees.
 
     Raises:
         ModelFormatError: the estimator is not fitted, or its trees are damaged.
@@ -109,12 +109,12 @@ def from_object(model: Any) -> Forest | None:
 
 
 def is_forest(model: Any) -> bool:
-    """Tell whether an object is a tree or forest of scikit-learn, or derives from one."""
+    """Return whether an object is a tree or forest of scikit-learn, or derives from one."""
     return find_class(model, "sklearn", _FAMILIES) is not None
 
 
 def _check_version() -> str:
-    """Return the version of the scikit-learn of the object, which is imported already."""
+    """Return the version of scikit-learn, which the object has imported; refuse old versions."""
     version = str(getattr(sys.modules.get("sklearn"), "__version__", "0.0"))
     parts = version.split(".")[:2]
     if tuple(int(part) if part.isdecimal() else 0 for part in parts) < _OLDEST:

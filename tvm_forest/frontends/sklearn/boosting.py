@@ -1,9 +1,9 @@
-"""Gradient boosting and histogram gradient boosting of scikit-learn.
+"""Loads gradient boosting and histogram gradient boosting of scikit-learn.
 
 takes: fitted estimator; gives: Forest.
 
-Refused are other links than those of the table, an `init` that is no constant, and categories that
-are neither texts nor whole numbers. Texts are numbered in the order of the encoder.
+Refused are links that are not in `LINKS`, an `init` that does not predict a constant, and
+categories that are neither texts nor whole numbers. The code of a text is its index in the encoder.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ LINKS: dict[str, tuple[Link, float]] = {
     "HalfLogitLink": ("sigmoid", 2.0),
     "MultinomialLogit": ("softmax", 1.0),
 }
-"""The link of a loss, and the scale of the margins before it."""
+"""By scikit-learn's name of a link, our link and the factor of margins before it."""
 _CATEGORY_RULE = CategoryRule(members_go="left", fractions_missing=True)
 _CONSTANT = ("prior", "most_frequent", "constant", "uniform")
 _ABOVE_ZERO = float(np.nextafter(0.0, 1.0))
 
 
 def load_boosting(model: Any) -> Forest:
-    """Load gradient boosting. `apply` gives (R, T * C), which scikit-learn shapes as (R, T, C)."""
+    """Load gradient boosting.
+
+    The forest's `apply` has the shape (R, T); scikit-learn's has (R, rounds, C).
+    """
     trees = [estimator.tree_ for estimator in model.estimators_.ravel()]
     rounds, outputs = model.estimators_.shape
     values = float(model.learning_rate) * np.concatenate([tree.value for tree in trees])[:, 0, :1]
@@ -53,7 +56,7 @@ def load_boosting(model: Any) -> Forest:
 
 
 def _check_init(init: Any) -> None:
-    """Refuse what predicts other than one number for all rows."""
+    """Refuse an `init` that does not predict the same for all rows."""
     if isinstance(init, str):
         return
     name, module = type(init).__name__, type(init).__module__
@@ -74,7 +77,7 @@ def _read_link(model: Any) -> dict[str, Any]:
 
 def _read_labels(model: Any, outputs: int, cut: float) -> dict[str, Any]:
     rule, labels = "cut" if outputs == 1 else "argmax_margin", read_classes(model)
-    if len(labels) == 1:  # the margins are those of rows that all are of the first of two classes
+    if len(labels) == 1:  # all training rows had the same label
         labels = np.repeat(labels, 2)
     return {"labels": labels, "label_rule": rule, "label_cut": cut}
 
@@ -120,10 +123,9 @@ def load_hist_boosting(model: Any) -> Forest:
 
 
 def _describe_categories(model: Any, columns: Array) -> dict[str, Any]:
-    """Return the labels of columns of texts, and the numbers that stand in columns of numbers.
+    """Return fields of Forest: labels of categories that are texts, and numbers of the others.
 
-    Categories that cannot be read are refused where rows hold something else than numbers, also if
-    no tree asks for them.
+    Categories of a column that are neither texts nor numbers are refused, even if no tree tests it.
     """
     names, listed = dict[int, tuple[str | None, ...]](), list[tuple[int, tuple[int, ...]]]()
     for column, categories in zip(columns.tolist(), _list_categories(model), strict=False):
@@ -136,13 +138,16 @@ def _describe_categories(model: Any, columns: Array) -> dict[str, Any]:
 
 
 def _list_categories(model: Any) -> list[Array]:
-    """Return the categories of each column of categories."""
+    """Return the encoder's categories of each categorical column."""
     categories: list[Array] = model._preprocessor.named_transformers_["encoder"].categories_
     return categories
 
 
 def _read_sets(model: Any, predictors: list[Any], records: Array, columns: Array) -> dict[str, Any]:
-    """Return sets of raw categories; the bits of a node count the categories of the encoder."""
+    """Return fields of Forest: the sets of categories, converted from bit sets over the encoder's.
+
+    Bit k of a node's set stands for the encoder's k-th category of the column.
+    """
     encoded = _list_categories(model)
     asks = np.flatnonzero((records["is_categorical"] != 0) & (records["is_leaf"] == 0))
     place = records["feature_idx"][asks]
@@ -165,7 +170,10 @@ def _read_sets(model: Any, predictors: list[Any], records: Array, columns: Array
 
 
 def _read_categories(categories: Array, column: int) -> Array:
-    """Return categories of one column in the order of the encoder: numbers, or those of texts."""
+    """Return the codes of one column's categories, in the order of the encoder.
+
+    A category that is a number is its own code; the code of a text is its index.
+    """
     texts = _read_texts(categories)
     if texts is not None:
         return np.arange(len(texts))
@@ -182,7 +190,7 @@ def _read_categories(categories: Array, column: int) -> Array:
 
 
 def _find_odd(categories: Array) -> Array:
-    """Return the numbers among some that cannot be categories."""
+    """Return the numbers of an array that cannot be categories."""
     numbers = categories[~np.isnan(categories)]
     odd = (numbers < 0) | (numbers >= _CATEGORY_RULE.highest) | (numbers % 1 != 0)
     found: Array = numbers[odd]
@@ -190,9 +198,9 @@ def _find_odd(categories: Array) -> Array:
 
 
 def _read_texts(categories: Array) -> tuple[str | None, ...] | None:
-    """Return categories that are texts, or None if they are others.
+    """Return categories if they are texts, else None.
 
-    NaN, which is the last, is left out, for it is missing; None before it is a category.
+    A last NaN is left out, because it stands for missing values; None before it is a category.
     """
     if categories.dtype.kind in "iufb":
         return None

@@ -1,9 +1,9 @@
-"""Trees of `sklearn.tree`, and the forests that are made of them.
+"""Loads trees of `sklearn.tree`, and forests that consist of them.
 
 takes: fitted estimator; gives: Forest.
 
-A classifier of a single class gives that class. An isolation forest whose trees saw one row each
-has no lengths to divide: scikit-learn takes 1 for what they would be, for all rows.
+A classifier with a single class always predicts it. If the trees of an isolation forest were
+trained on one row each, paths have no length, and scikit-learn uses 1 for the quotient of lengths.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_nodes(trees: list[Any]) -> tuple[Array, Nodes]:
 
 
 def load_isolation_forest(model: Any) -> Forest:
-    """Load an isolation forest: each tree adds the length of the path that a row needs in it."""
+    """Load an isolation forest, in which a leaf holds the length of its path."""
     sizes, nodes = read_nodes([estimator.tree_ for estimator in model.estimators_])
     if model._max_features != model.n_features_in_:  # else trees see the columns as they are
         tree, place = np.repeat(np.arange(len(sizes)), sizes), nodes["feature"]
@@ -92,7 +92,7 @@ def load_isolation_forest(model: Any) -> Forest:
 
 
 def _average_path(samples: int) -> float:
-    """Return the mean length of an unsuccessful search in a binary tree of so many samples."""
+    """Return the mean path length of an unsuccessful search in a binary tree of `samples` rows."""
     if samples <= 2:
         return float(max(samples - 1, 0))
     return float(2.0 * (np.log(samples - 1.0) + np.euler_gamma) - 2.0 * (samples - 1.0) / samples)
@@ -101,7 +101,8 @@ def _average_path(samples: int) -> float:
 def _find_inlier(scale: float, offset: float) -> float:
     """Return the smallest sum of path lengths whose score is not below the offset.
 
-    Scores grow with the sum, and so do positive floats with their bits, which are halved.
+    Found by bisection over the bits of positive floats: floats grow with their bits, and scores
+    grow with the sum.
     """
     low, high = 0, int(np.float64(np.inf).view(np.int64))
     while low < high:
@@ -114,7 +115,7 @@ def _find_inlier(scale: float, offset: float) -> float:
 def build_estimator(
     model: Any, sizes: Array, nodes: Nodes, values: Array, tree_class: Array, **rules: Any
 ) -> Forest:
-    """Build a Forest, with what all estimators share."""
+    """Build a Forest, with the fields that all estimators share."""
     names = getattr(model, "feature_names_in_", None)
     return build_forest(
         sizes,
@@ -130,5 +131,5 @@ def build_estimator(
 
 
 def read_classes(model: Any) -> Array:
-    """Return the labels in the order of the probabilities."""
+    """Return the labels, in the order of the outputs."""
     return np.asarray(model.classes_)

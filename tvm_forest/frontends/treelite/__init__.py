@@ -1,15 +1,15 @@
-"""Models of treelite 4: `treelite.Model` objects and checkpoint files.
+"""Loads models of treelite 4: `treelite.Model` objects and checkpoint files.
 
 takes: bytes or treelite.Model; gives: Forest.
 
-Their meaning is that of treelite's own interpreter, GTIL, which differs in the last bits from that
-of the library which trained them. Rows, thresholds and leaves have one dtype. Leaf values are added
-to zero in tree order, the sum is divided by the number of trees if the model asks for that, and the
-base score is added last, in float64. A category is a value cut off to a whole number from 0 on; a
+The forest predicts as treelite's own interpreter, GTIL, whose results differ in the last bits from
+those of the training library. Rows, thresholds and leaves have one dtype. Leaf values are added to
+zero in tree order, the sum is divided by the number of trees if the model says so, and the base
+score is added last, in float64. A category is a value from 0 on, truncated to a whole number; a
 missing value takes the default direction, also at sets. Outputs are the classes of the first
 target, then those of the next.
 
-An object is read by way of its checkpoint, so the library itself is not needed here.
+An object is read through its checkpoint, so this package does not import treelite.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SUPPORT = [
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load a treelite.Model; None if it is none."""
+    """Load a treelite.Model; return None for any other object."""
     if find_class(model, "treelite", ["Model"]) is None:
         return None
     with name_in_errors(f"treelite {type(model).__name__}"):
@@ -73,7 +73,7 @@ def from_object(model: Any) -> Forest | None:
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load a checkpoint; None if it is none.
+    """Load a checkpoint; return None for any other file.
 
     Raises:
         ModelFormatError: the checkpoint is damaged.
@@ -119,7 +119,7 @@ def _build(model: Checkpoint) -> Forest:
 
 
 def _read_nodes(model: Checkpoint) -> tuple[Array, assemble.Nodes, dict[str, Any]]:
-    """Return sizes, arrays over nodes with one comparison, and sets that go to the left."""
+    """Return sizes of trees, arrays over nodes, and fields of Forest: comparison and sets."""
     columns = model.columns
     kind = columns["node_type"]
     statistics = (columns[name] for name in ("sum_hess", "data_count"))
@@ -166,7 +166,7 @@ def _read_nodes(model: Checkpoint) -> tuple[Array, assemble.Nodes, dict[str, Any
 
 
 def _read_leaves(model: Checkpoint) -> Array:
-    """Return leaf values (N, W), vectors if leaves hold several."""
+    """Return leaf values (N, W); W is the number of values in a leaf."""
     columns = model.columns
     width = int(np.prod(model.leaf_vector_shape, dtype=np.float64))
     values, is_leaf = columns["leaf_vector"], columns["cleft"] == LEAF
@@ -198,7 +198,7 @@ def _limit_values(count: int) -> None:
 def _read_outputs(
     model: Checkpoint, sizes: Array, leaf_value: Array
 ) -> tuple[Array, Array, dict[str, Any]]:
-    """Return what leaves add, the output of each tree, and base scores.
+    """Return leaf values, the output of each tree (-1 for vectors), and base scores and targets.
 
     Outputs are the classes of all targets, one target after the other.
     """
@@ -237,7 +237,10 @@ def _find_classes(model: Checkpoint, classes: Array) -> Array:
 def _spread_vectors(
     model: Checkpoint, sizes: Array, leaf_value: Array, target: Array, label: Array
 ) -> Array:
-    """Give every leaf a value for every output; zero changes no sum of other than -0.0."""
+    """Give every leaf a value for every output, 0 where it has none.
+
+    Adding 0 changes no sum, except -0.0, which cannot occur in a sum that starts from zero.
+    """
     whole = int(target[-1]) + 1, int(label.max()) + 1
     tree_ids = np.stack([model.target_id, model.class_id], axis=1)
     owners, owner = np.unique(tree_ids, axis=0, return_inverse=True)

@@ -1,10 +1,10 @@
-"""Checkpoints of treelite 4: the bytes that `treelite.Model.serialize` writes.
+"""Reads checkpoints of treelite 4: the bytes that `treelite.Model.serialize` writes.
 
 takes: bytes; gives: Checkpoint.
 
-treelite believes every length that it reads, and damaged bytes make it crash, so they are read
-here, and the library is not needed: each length is compared with what is left of the bytes before
-anything is made of that size. Refused are other versions, and fields of later ones.
+treelite trusts every length that it reads, and damaged bytes make it crash. Here each length is
+compared with the number of remaining bytes before memory is allocated. Refused are other versions,
+and fields of later ones.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Checkpoint:
     """The fields of a model, named and shaped as treelite does.
 
     Attributes:
-        dtype: of rows, thresholds and leaves, "float32" or "float64".
+        dtype: dtype of rows, thresholds and leaves, "float32" or "float64".
         num_feature: number of features.
         average_tree_output: whether sums are divided by numbers of trees.
         num_class: int32 (targets,), classes of each target.
-        leaf_vector_shape: targets and classes that a leaf has values for.
-        target_id, class_id: int32 (T,), what a tree is for; -1 for all.
-        postprocessor: name of what turns sums into predictions.
+        leaf_vector_shape: for how many targets and classes a leaf has values.
+        target_id, class_id: int32 (T,), the target and class that a tree adds to; -1 for all.
+        postprocessor: name of the function that turns sums into predictions.
         sigmoid_alpha, ratio_c: constants of postprocessors.
-        base_scores: float64 (targets * most classes,).
+        base_scores: float64 (targets * largest number of classes,).
         sizes: int64 (T,), number of nodes of each tree.
-        columns: fields of the trees by name, one tree after the other; those named `_begin` and
-            `_end` say where the lists of a node lie among those of all trees.
+        columns: fields of the trees by name, one tree after the other; `_begin` and `_end` are the
+            range of a node's list in the lists of all trees.
     """
 
     dtype: str
@@ -70,7 +70,7 @@ class Checkpoint:
 
 
 def is_checkpoint(data: bytes) -> bool:
-    """Tell whether data begins like a checkpoint of treelite 3.9 or newer, or of a later one."""
+    """Return whether data begins like a checkpoint of treelite 3.9 or any newer version."""
     if len(data) < 14:
         return False
     version = struct.unpack_from("<iii", data)
@@ -82,7 +82,7 @@ def read_checkpoint(data: bytes) -> Checkpoint:
 
     Raises:
         ModelFormatError: the bytes are truncated or damaged.
-        UnsupportedModel: another version, or a field of a later one.
+        UnsupportedModel: the checkpoint is of another version, or has a field of a later one.
     """
     cursor = Cursor(data)
     version = cursor.read_numbers("<iii", "version")
@@ -160,7 +160,7 @@ def _read_tree(cursor: Cursor, number: int, dtype: str) -> dict[str, Array]:
 
 
 def _read_list(cursor: Cursor, name: str, dtype: str, expected: int | None = None) -> Array:
-    """Read an array behind the number of its values."""
+    """Read an array, which is preceded by the number of its values."""
     count = cursor.read_number("<Q", name)
     if expected is not None and count != expected:
         raise damaged(cursor.part + name, f"{count} entries for {expected} nodes", TRUNCATED)

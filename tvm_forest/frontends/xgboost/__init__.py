@@ -1,10 +1,10 @@
-"""XGBoost models: files of 0.90 to 3.x, boosters and the estimators of its scikit-learn interface.
+"""Loads XGBoost models: files of 0.90 to 3.x, boosters, and estimators with sklearn's interface.
 
 takes: bytes, Booster or fitted estimator; gives: Forest.
 
 XGBoost adds float32 leaves to a float32 base score, in tree order, and compares float32 rows by
-`<`. The header says what else is needed: which function of the base score the sum starts from, what
-turns margins into values, which class a tree adds to.
+`<`. The header holds the rest: the base score, the objective, whose link turns margins into values,
+and the class that each tree adds to.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SUPPORT = [
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a model file; None if it is none of XGBoost's."""
+    """Load the content of a model file; return None if it is not XGBoost's."""
     form = _find_format(data)
     if form is None:
         return None
@@ -64,7 +64,7 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load a Booster or a fitted estimator; None if it is none of XGBoost's.
+    """Load a Booster or a fitted estimator; return None for any other object.
 
     An estimator predicts with the trees up to its best iteration, a Booster with all.
     """
@@ -100,7 +100,7 @@ def from_object(model: Any) -> Forest | None:
 
 
 def _find_format(data: bytes) -> Format | None:
-    """Return the format of a model file by its content, or None if it is none of XGBoost's."""
+    """Return the format of a model file, judged by its content; None if it is not XGBoost's."""
     if is_binary(data):
         return "binary"
     head = data[:64].lstrip()
@@ -110,7 +110,7 @@ def _find_format(data: bytes) -> Format | None:
 
 
 def _save(booster: Any) -> Any:
-    """Return the bytes of a Booster, which are those of a file; a copy of them would take long."""
+    """Return a Booster as the bytes of a model file, without a copy, which would take long."""
     try:
         return booster.save_raw(raw_format="ubj")
     except TypeError:  # before XGBoost 1.6
@@ -118,13 +118,13 @@ def _save(booster: Any) -> Any:
 
 
 def _shorten(text: str) -> str:
-    """Return the first line of a message of a library, without its time and source file."""
+    """Return the first line of XGBoost's error message, without its time and source file."""
     line = next((line for line in text.splitlines() if line.strip()), "no reason given")
     return re.sub(r"^\[\S+\] \S+: ", "", line)[:200]
 
 
 def _read_missing(model: Any) -> float | None:
-    """Return the number that an estimator takes for missing, beside NaN."""
+    """Return the number that an estimator takes for missing, in addition to NaN; or None."""
     missing = getattr(model, "missing", None)
     with np.errstate(over="ignore"):
         return None if missing is None or math.isnan(missing) else float(np.float32(missing))
@@ -136,7 +136,7 @@ def _count_best(model: Any, booster: Any, header: Header) -> int:
     if best is None:
         return header.n_trees
     ends = header.round_ends
-    if ends is None:  # before XGBoost 1.6 the model does not tell
+    if ends is None:  # models of XGBoost before 1.6 do not store it
         parallel = getattr(model, "num_parallel_tree", None) or 1
         ends = even_rounds(header.n_trees, parallel * header.n_outputs)
     if not best.isdecimal() or int(best) >= len(ends):
@@ -156,7 +156,7 @@ def _classifier_labels(model: Any, header: Header) -> Labels:
     if header.n_outputs == 1:
         return "half", np.arange(2, dtype=np.int64)
     if model.n_classes_ == 2 and not header.objective.startswith("multi:"):
-        return "half", np.arange(2, dtype=np.float64)  # several labels, each there or not
+        return "half", np.arange(2, dtype=np.float64)  # several labels, each 0 or 1
     if model.n_classes_ <= 2:
         classes = "1 class" if model.n_classes_ == 1 else f"{model.n_classes_} classes"
         what = f"a classifier of {classes} with {header.n_outputs} outputs predicts no class"
@@ -168,9 +168,14 @@ def _classifier_labels(model: Any, header: Header) -> Labels:
 def _build(
     header: Header, n_trees: int, labels: Labels, in_place: bool = False, **about: Any
 ) -> Forest:
-    """Put header and trees together; estimators predict `in_place`, which DART rounds otherwise.
+    """Build the Forest of a header and its trees.
 
-    Other fields of the Forest are in `about`.
+    Args:
+        header: of the model.
+        n_trees: how many of the first trees to take.
+        labels: the rule by which a label is chosen, and the labels.
+        in_place: whether rows are predicted in place, as by estimators; it affects DART's rounding.
+        **about: other fields of the Forest.
     """
     link, space = find_link(header)
     base_score = base_margin(header, space)
@@ -223,10 +228,10 @@ def _build(
 
 @np.errstate(over="ignore", invalid="ignore")
 def _weigh(leaf: Array, weights: Array, start: Array, header: Header, in_place: bool) -> Array:
-    """Multiply leaf values (N, W) with the weights of their trees, as XGBoost rounds them.
+    """Multiply leaf values (N, W) by the weights of their trees, rounding as XGBoost does.
 
-    Before 3.3 it adds a leaf to what a sum begins with, and multiplies what this sum is more than
-    that: the base score for `inplace_predict`, otherwise zero, to which it only adds.
+    Before 3.3, `inplace_predict` computes (leaf + base score - base score) * weight, and other
+    predictions (leaf + 0) * weight.
     """
     if header.version < (3, 3) and in_place:
         if header.version < (3,):

@@ -1,8 +1,8 @@
-"""The binary format of XGBoost 0.90 to 2.0.
+"""Reads the binary format of XGBoost 0.90 to 2.0.
 
-takes: bytes; gives: the document that a JSON model of the same content would be.
+takes: bytes; gives: a document like that of a JSON model with the same content.
 
-Refused are files that are cut off, impossible counts, and models of several targets.
+Refused are truncated files, impossible counts, and models with several targets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEFAULT_LEFT = 31  # bit of the feature
 
 
 def is_binary(data: bytes) -> bool:
-    """Tell whether data begins like a model in XGBoost's old binary format."""
+    """Return whether data begins like a model in XGBoost's old binary format."""
     at = _HEADER_BYTES + 4 * data.startswith(_MAGIC)
     length = int.from_bytes(data[at : at + 8], "little")
     name = data[at + 8 : at + 8 + min(length, 64)]
@@ -35,16 +35,16 @@ def is_binary(data: bytes) -> bool:
 
 
 def read_binary(data: bytes) -> dict[str, Any]:
-    """Read a model.
+    """Read a model file.
 
     Raises:
-        ModelFormatError: the file is cut off or damaged.
-        UnsupportedModel: it is of several targets.
+        ModelFormatError: the file is truncated or damaged.
+        UnsupportedModel: the model has several targets.
     """
     cursor = Cursor(data, 4 * data.startswith(_MAGIC), "header")
     base_score, n_features, n_classes, _, _, *version, n_targets = cursor.read_numbers(_LEARNER)
     objective, booster = (cursor.read_text().decode("latin-1") for _ in range(2))
-    if booster not in BOOSTERS:  # what follows is in a format of its own
+    if booster not in BOOSTERS:  # the rest is in another format; `header` refuses the name
         return {"learner": {"gradient_booster": {"name": booster}}}
     if n_targets > 1:
         what = f"{n_targets} targets in the binary format"
@@ -75,7 +75,7 @@ def read_binary(data: bytes) -> dict[str, Any]:
 
 
 def _read_tree(cursor: Cursor, tree: int, major: int) -> dict[str, Any]:
-    """Read one tree, with the nodes that were deleted."""
+    """Read one tree, including nodes that were deleted."""
     cursor.part = f"tree {tree}"
     n_roots, n_nodes, _, _, _, leaf_vector = cursor.read_numbers(_TREE)
     if n_nodes < 1 or n_roots != 1:

@@ -1,8 +1,8 @@
-"""A value in the document of a model, with its name for error messages.
+"""Checks the values in the document of an XGBoost model, and rounds its numbers as XGBoost does.
 
-takes: what a JSON or UBJSON reader returns; gives: checked numbers, texts and lists.
+takes: the document that a JSON or UBJSON reader returns; gives: checked numbers, texts and lists.
 
-Refused is a value of another kind than XGBoost writes, and a member that it has not.
+Refused are values of another type than XGBoost writes, missing members, and unknown ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...forest import Array
 from ...system.values import dataclass
 from ..refusals import damaged, unsupported
 
-# XGBoost takes digits alone for an integer of 64 bits, and stops at what belongs to no number.
+# XGBoost reads digits alone as a 64-bit integer, and stops at a character of no number.
 _NUMBER = re.compile(
     r"\s*([Nn]a[Nn]|-?([0-9]{1,18}|[0-9]+\.[0-9]*|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+))\s*"
 )
@@ -27,16 +27,17 @@ _LEAST_NORMAL = 2.0**-126
 
 
 def once_rounded(text: str) -> float:
-    """Return a double that becomes the float32 which is nearest to the text.
+    """Return a double that rounds to the float32 nearest to the number in the text.
 
-    That is the double of the text, unless this lies in the middle between two float32 and the text
-    does not: then it is the next double on the side of the text. So 1.000000059604644775390625001,
-    a little more than the middle of 1 and the next float32, does not become 1.
+    This is the double nearest to the text, unless that is halfway between two float32 while the
+    text is not; then it is the next double on the side of the text. An example is
+    1.000000059604644775390625001, a little more than halfway between 1 and the next float32, which
+    must not become 1.
     """
     number = float(text)
     product = number * _SPLITTER
     if product - (product - number) != number and abs(number) > _LEAST_NORMAL:
-        return number  # it has more than 25 bits, the middle of two normal numbers has 25
+        return number  # it has more than 25 bits; halfway between two float32 are 25 bits
     _, exponent = math.frexp(number)
     if math.ldexp(number, min(25 - exponent, 150)) % 2 == 1:
         from fractions import Fraction  # takes as long to import as all of this room
@@ -47,10 +48,10 @@ def once_rounded(text: str) -> float:
 
 
 def lie_between(document: Any) -> bool:
-    """Say whether any number of a document may be one that `once_rounded` would have changed.
+    """Return whether a document has a number that `once_rounded` might have read differently.
 
-    Those are the middle of two float32, or small enough to need a closer look. They are rare: so a
-    document is read without it first, which takes a third of the time.
+    Such a number is halfway between two float32, or very small. These are rare, so a document is
+    first read without `once_rounded`, which takes a third of the time.
     """
     numbers, rest = list[Any](), [document]
     while rest:
@@ -71,7 +72,7 @@ def lie_between(document: Any) -> bool:
 
 
 def may_lie_between(numbers: Array) -> bool:
-    """Return what `lie_between` returns, for float64 numbers in place of those of a document."""
+    """Return the same as `lie_between` for an array of float64."""
     bits = np.ascontiguousarray(numbers).view(np.uint64) & np.uint64(_BELOW_FLOATS)
     small = (np.abs(numbers) < _LEAST_NORMAL) & (numbers != 0)
     return bool(np.any((bits == _MIDDLE) | small))
@@ -81,7 +82,7 @@ def may_lie_between(numbers: Array) -> bool:
 class Field:
     """A value of the document together with its name, for messages.
 
-    Every method raises ModelFormatError if the value is of another kind.
+    Every method but `error` raises ModelFormatError if the value has another type.
     """
 
     value: Any
@@ -101,13 +102,13 @@ class Field:
         return Field(self.value.get(name, *default), name)
 
     def as_text(self) -> str:
-        """Return a text."""
+        """Return the value, a text."""
         if not isinstance(self.value, str):
             raise self.error("text")
         return self.value
 
     def as_integer(self, least: int = 0) -> int:
-        """Return an integer, or text that spells one."""
+        """Return the value as an integer from `least` on; it may be a text that spells one."""
         try:
             number = int(self.value)
         except (TypeError, ValueError, OverflowError):
@@ -117,7 +118,7 @@ class Field:
         return number
 
     def as_integers(self) -> list[int]:
-        """Return a list of integers of 64 bits."""
+        """Return the value as a list of 64-bit integers."""
         values = self.value.tolist() if isinstance(self.value, np.ndarray) else self.value
         if not isinstance(values, list) or not set(map(type, values)) <= {int}:
             raise self.error("a list of integers")
@@ -126,20 +127,20 @@ class Field:
         return values
 
     def as_bounds(self, size: int, parts: str) -> list[int]:
-        """Return the bounds of some lists in one of that size, from 0 on in order."""
+        """Return ascending bounds from 0 to `size`, which divide one list into several."""
         bounds = self.as_integers() or [0]
         if bounds[0] != 0 or bounds[-1] != size or np.any(np.diff(bounds) < 0):
             raise self.error(f"bounds of {size} {parts}")
         return bounds
 
     def as_texts(self) -> list[str]:
-        """Return a list of texts."""
+        """Return the value, a list of texts."""
         if not isinstance(self.value, list) or not all(isinstance(v, str) for v in self.value):
             raise self.error("a list of texts")
         return self.value
 
     def as_numbers(self) -> Array:
-        """Return float32 of a number, or of text with one number or with a vector in brackets."""
+        """Return float32 numbers (n,): of a list, a number, or a text such as "0.5" or "[1, 2]"."""
         values = self.value
         if isinstance(values, str):
             texts = values.strip().strip("[]").split(",")
@@ -155,7 +156,7 @@ class Field:
             raise self.error("numbers") from None
 
     def refuse_others(self, *known: str) -> None:
-        """Refuse an object with members of other names, which may change predictions."""
+        """Refuse an object with members that are not in `known`: they might change predictions."""
         if not isinstance(self.value, dict):
             raise self.error("an object")
         unknown = next((name for name in self.value if name not in known), None)

@@ -1,9 +1,9 @@
-"""The header of an XGBoost model: everything but its trees.
+"""Reads the header of an XGBoost model: everything but its trees.
 
 takes: bytes of a JSON or UBJSON model, or of the old binary format; gives: Header.
 
-Refused are documents of other libraries, boosters without trees, fields that are not known, and
-counts that do not fit together.
+Refused are documents of other libraries, boosters without trees, unknown fields, and counts that
+contradict each other.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .trees import BOOSTERS, UNUSED, DocumentTrees
 
 Format = Literal["json", "ubjson", "binary"]
 Version = tuple[int, ...]
-_MAX_CLASSES = 2**16  # of a model without trees
+_MAX_CLASSES = 2**16  # bounds the classes of a model without trees
 # Numbers only, and a quote inside of a string has a backslash before it, so these are members.
 _UNUSED = re.compile(rb'"(?<!\\")(%s)"\s*:\s*\[[^][{}"]*\]' % "|".join(UNUSED).encode())
 _OTHERS = {
     "tree_info": ("a dump of LightGBM", "give the file that Booster.save_model writes"),
 }
-"""What other documents are, by a member that XGBoost's have not."""
+"""Other documents, by a member that XGBoost's lack: a description, and a remedy."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,17 @@ class Header:
     """The checked header of a model.
 
     Attributes:
-        version: of the XGBoost that wrote the model; (0, 0) for one before 1.0.
+        version: the version of XGBoost that wrote the model; (0, 0) for one before 1.0.
         objective: name of the objective.
-        base_score: float32, one number or one per output, as written.
-        has_estimate: whether the base score is more than what stands there before training.
+        base_score: float32, one number or one per output, as stored.
+        has_estimate: whether the base score is final; without trees it may still be a placeholder,
+            which training would replace by an estimate.
         n_outputs: number of classes or targets, 1 for a model without them.
         tree_class: int64 (T,), the output of each tree; -1 if its leaves hold vectors.
         trees: the trees.
-        round_ends: number of trees after each boosting round; None where the model does not tell.
-        tree_weights: float32 (T,), what DART multiplies the leaves of each tree with, else None.
-        columns: what the model says about the columns of rows, as fields of a Forest.
+        round_ends: number of trees after each boosting round; None if the model does not store it.
+        tree_weights: float32 (T,), a factor of each tree's leaves, as DART has; None without them.
+        columns: fields of a Forest about the columns of rows.
     """
 
     version: Version
@@ -78,12 +79,12 @@ class Header:
 
     @property
     def n_trees(self) -> int:
-        """T."""
+        """T, the number of trees."""
         return len(self.tree_class)
 
     @property
     def release(self) -> str:
-        """The version as people write it."""
+        """The version as text, such as "2.1.0"."""
         return ".".join(map(str, self.version))
 
 
@@ -102,7 +103,7 @@ def read_header(data: bytes, kind: Format) -> Header:
 
 
 def _read_json(data: bytes) -> Any:
-    """Read JSON that is written in any way, with numbers as XGBoost rounds them."""
+    """Read JSON in any form; numbers are rounded as XGBoost rounds them."""
     data = _UNUSED.sub(b'"parents":null', data)
     document = json.loads(data)
     return json.loads(data, parse_float=once_rounded) if lie_between(document) else document
@@ -145,7 +146,7 @@ def _read_document(root: Field, oldest: int) -> Header:
 
 
 def _find_model(booster: Field) -> Field:
-    """Return the trees of the booster with what belongs to them."""
+    """Return the member of the booster that holds the trees."""
     name = booster.member("name").as_text()
     if name not in BOOSTERS:
         what = f"expected 'gbtree' or 'dart', got '{name:.40}'"
@@ -170,7 +171,7 @@ def _count_outputs(param: Field) -> int:
 def _read_tree_weights(
     booster: Field, model: Field, version: Version, n_trees: int
 ) -> Array | None:
-    """Return the weights of trees, which belong to the model since 3.4, before to the booster."""
+    """Return the weights of trees, or None; since 3.4 they are in the model, not the booster."""
     holder = booster if "weight_drop" in booster.value else model
     if booster.value["name"] == "gbtree":
         if not np.size(holder.member("weight_drop", []).value):
@@ -201,10 +202,10 @@ def even_rounds(n_trees: int, size: int) -> tuple[int, ...]:
 def _read_columns(
     learner: Field, model: Field, n_features: int, version: Version
 ) -> dict[str, Any]:
-    """Return names of the features, and of the categories of each that has some, by their codes.
+    """Return fields of Forest: names of the features, and labels of their categories.
 
-    Features whose categories have no certain names are left out: before 3.4, XGBoost counted the
-    characters of pandas' names where it cut their bytes, but not those of the names of others.
+    Features with uncertain labels are left out: for pandas, XGBoost before 3.4 counted characters
+    of labels where it meant bytes.
     """
     names = learner.member("feature_names", []).as_texts()
     if len(names) not in (0, n_features):

@@ -1,8 +1,8 @@
-"""The links of XGBoost's objectives, and their transformations of the base score.
+"""The links of XGBoost's objectives, and the functions from base scores to margins.
 
-takes: Header; gives: the base score in margin space.
+takes: Header; gives: the link, and the base score in margin space.
 
-Refused are base scores out of range, and those to which versions of XGBoost give other meanings.
+Refused are base scores out of range, and those whose meaning depends on the version of XGBoost.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ OBJECTIVES: dict[str, tuple[Link, BaseSpace]] = {
     **dict.fromkeys(("multi:softmax", "multi:softprob"), ("softmax", "identity")),
     "binary:hinge": ("step", "identity"),
 }
-"""The link of an objective, and the function that takes its base score into margin space."""
+"""By objective, its link, and the function that converts a base score to a margin."""
 
 
 def find_link(header: Header) -> tuple[Link, BaseSpace]:
-    """Return what `OBJECTIVES` has for the model's objective.
+    """Return link and function of the base score for the model's objective, see `OBJECTIVES`.
 
-    Since 3.4 XGBoost sorts the quantiles of a row, which may cross; several expectiles are sums.
+    Since 3.4, XGBoost sorts the quantiles of a row, because they may cross. Several expectiles,
+    each of which XGBoost adds to those before it, are refused.
     """
     name, several = header.objective, header.n_outputs > 1
     if name not in OBJECTIVES:
@@ -98,6 +99,6 @@ def _logf(values: Array) -> Array:
 
 @cache
 def find_logf() -> Callable[[float], float]:
-    """Return the C library's logf, which XGBoost calls; else the rounded double logarithm."""
+    """Return the C library's logf, which XGBoost calls; if it has none, Python's logarithm."""
     logf = find_c_function("log", "float32")
     return logf or (lambda value: math.log(value) if value else -math.inf)

@@ -1,10 +1,11 @@
-"""JSON as XGBoost itself writes it, read in a fifth of the time that any JSON takes.
+"""A fast reader of JSON in the form that XGBoost itself writes, five times as fast as others.
 
-takes: bytes; gives: what `json.loads` would, but arrays of numbers over the nodes of all trees.
+takes: bytes; gives: the document that `json.loads` would return, but with arrays of numbers over
+the nodes of all trees; or None.
 
-Trees follow one another without spaces, with their members in the order of the alphabet, so that
-one pattern finds all arrays, which are then parsed all trees at once. What is written in another
-way, or may be wrong, is left to a reader of any JSON, which also finds what to say of it.
+Trees follow one another without spaces, with their members in alphabetic order, so that one regular
+expression finds all arrays, and each array is parsed for all trees at once. A document in another
+form, or one that may be wrong, is left to a reader of any JSON, which also reports what is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _BEGIN = b'"trees":['
 
 @functools.cache
 def _tree_pattern() -> re.Pattern[bytes]:
-    """Return the pattern of a tree, with groups for its arrays, its number and its parameters."""
+    """Return the regular expression of a tree; its groups are arrays, number and parameters."""
     members = {name: rb"\[(?P<%s>[^]]*)\]" % name.encode() for name in KINDS.keys() | UNUSED}
     members["id"] = rb"(?P<id>0|[1-9]\d*)"
     parts = [rb'(?:"%s":%s,)?' % (name.encode(), members[name]) for name in sorted(members)]
@@ -34,7 +35,7 @@ def _tree_pattern() -> re.Pattern[bytes]:
 
 
 def loads(data: bytes) -> Any:
-    """Read a document, or return None."""
+    """Read a document; return None if it is not in XGBoost's form."""
     begin = end = data.find(_BEGIN) + len(_BEGIN)
     found, tree = list[tuple[Any, ...]](), _tree_pattern()
     while match := tree.match(data, end):
@@ -54,10 +55,10 @@ def loads(data: bytes) -> Any:
 
 
 def _read_trees(found: list[tuple[Any, ...]]) -> JoinedTrees:
-    """Return the trees, given what the groups of the pattern matched.
+    """Return the trees, given the text that each group of the pattern matched in each tree.
 
     Raises:
-        ValueError: something is wrong.
+        ValueError: the document needs a reader of any JSON.
     """
     columns = dict(zip(_tree_pattern().groupindex, zip(*found, strict=True), strict=True))
     columns = {name: texts for name, texts in columns.items() if texts != (None,) * len(found)}
@@ -66,7 +67,7 @@ def _read_trees(found: list[tuple[Any, ...]]) -> JoinedTrees:
     for tree, number in zip(trees, columns.pop("id", ()), strict=False):
         tree["id"] = int(number)
     for name, texts in columns.items():
-        if None in texts:  # some trees have it, others not
+        if None in texts:  # only some trees have it
             raise ValueError(name)
         if name in KINDS:
             trees.joined[name] = _read_column(name, texts)
@@ -76,7 +77,7 @@ def _read_trees(found: list[tuple[Any, ...]]) -> JoinedTrees:
 
 
 def _read_column(name: str, texts: tuple[bytes, ...]) -> tuple[Array, Array]:
-    """Return the numbers of an array of all trees, and how many each tree has."""
+    """Return the numbers of one array in all trees, and how many each tree has."""
     kind, text = KINDS[name], b",".join(filter(None, texts))
     if not text:
         return np.zeros(0, np.int64), np.zeros(len(texts), np.int64)
@@ -93,13 +94,13 @@ def _read_column(name: str, texts: tuple[bytes, ...]) -> tuple[Array, Array]:
 
 
 def _check_unused(text: bytes) -> None:
-    """Check that what is not read is a list of plain values, as far as the other reader does."""
+    """Raise ValueError unless an unused array holds plain values, as any JSON reader checks."""
     if any(char in text for char in (b'"', b"[", b"{", b"}")):
         raise ValueError(text)
 
 
 def _parse_digits(text: bytes) -> Array | None:
-    """Read 0 and 1 with nothing but commas between them; None if the text is anything else."""
+    """Parse the digits 0 and 1, separated by single commas; return None for any other text."""
     chars = np.frombuffer(text, np.uint8)
     values, commas = chars[::2] - ord("0"), chars[1::2]
     is_plain = len(values) != len(commas) and np.all(values <= 1) and np.all(commas == ord(","))

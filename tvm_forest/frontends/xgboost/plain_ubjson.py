@@ -1,11 +1,12 @@
-"""UBJSON as XGBoost itself writes it, read in a fifth of the time that any UBJSON takes.
+"""A fast reader of UBJSON in the form that XGBoost itself writes, five times as fast as others.
 
-takes: bytes; gives: what `ubjson.loads` would, but arrays over the nodes of all trees; or None.
+takes: bytes; gives: the document that `ubjson.loads` would return, but with arrays of numbers over
+the nodes of all trees; or None.
 
-Trees have the same members in the same order, so that the lengths of their arrays tell where all
-else stands: one after the other only these are read, and the rest of all trees at once. What is
-written in another way, or may be wrong, is None: it is for a reader of any UBJSON, which also finds
-what to say of it.
+Trees have the same members in the same order, so the lengths of a tree's arrays determine where all
+of its parts are. Only the lengths are read tree by tree, and everything else for all trees at once.
+A document in another form, or one that may be wrong, is left to a reader of any UBJSON, which also
+reports what is wrong.
 """
 
 from __future__ import annotations
@@ -32,21 +33,24 @@ _OTHER_LENGTHS = {
     **dict.fromkeys(("base_weights", "categories", "leaf_child_counts", "leaf_weights")),
     **dict.fromkeys(("categories_nodes", "categories_segments", "categories_sizes"), "sets"),
 }
-"""Arrays that are not over the nodes of a tree, and what those are over that have one length."""
+"""Arrays with other lengths than the number of nodes.
+
+The value names a length that several arrays share; None stands for a length of its own.
+"""
 
 
 _Joined = tuple[Array, Array]
-"""Numbers of all trees, and how many each tree has."""
+"""The numbers of one array in all trees, and how many each tree has."""
 
 
 class _Member(NamedTuple):
-    """An array that every tree has, or its number.
+    """A member of every tree: an array, or the number of the tree.
 
     Attributes:
-        head: what stands before the length of the array, or before the number.
-        name: of the member.
-        dtype: of the numbers.
-        length: which of the lengths of a tree the array has; None for the number.
+        head: the bytes before the length of the array, or before the number.
+        name: name of the member.
+        dtype: dtype of the numbers.
+        length: which of a tree's different lengths the array has; None for the tree's number.
     """
 
     head: bytes
@@ -56,13 +60,13 @@ class _Member(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Trees, one behind the other, that differ in nothing but values and lengths of arrays.
+    """Consecutive trees that differ only in the values and lengths of their arrays.
 
     Attributes:
-        members: of each tree.
-        starts: where the trees begin.
-        lengths: of each tree, those that its arrays have.
-        ends: where the parameters of the trees begin.
+        members: the members of every tree.
+        starts: for each tree, the index of its first byte.
+        lengths: for each tree, the different lengths of its arrays.
+        ends: for each tree, the index of the byte where its parameters begin.
     """
 
     members: list[_Member]
@@ -72,7 +76,7 @@ class _Run(NamedTuple):
 
 
 def loads(data: bytes) -> Any:
-    """Read a document, or return None."""
+    """Read a document; return None if it is not in XGBoost's form."""
     begin = data.find(_TREES + _LIST)
     if begin < 0:
         return None
@@ -99,10 +103,10 @@ def _read_count(data: bytes, at: int) -> int:
 
 
 def _read_trees(data: bytes, at: int, count: int) -> tuple[JoinedTrees, int]:
-    """Read so many trees from a place on, and return the place behind them.
+    """Read `count` trees from byte `at` on; return them and the byte after them.
 
     Raises:
-        LookupError, ValueError, struct.error: they are not alike, or something is wrong.
+        LookupError, ValueError, struct.error: the trees differ in form, or are damaged.
     """
     trees, runs = JoinedTrees(), list[dict[str, _Joined]]()
     while len(trees) < count:
@@ -126,14 +130,17 @@ def _read_trees(data: bytes, at: int, count: int) -> tuple[JoinedTrees, int]:
 
 @functools.lru_cache(maxsize=1024)
 def _read_param(text: bytes) -> Any:
-    """Read the parameters of a tree: few have a number of nodes that no other tree has."""
+    """Read the parameters of a tree; they are cached, since many trees have the same."""
     return ubjson.loads(text)
 
 
 def _find_run(data: bytes, at: int, most: int) -> tuple[_Run, int]:
-    """Find trees that are like the one at a place, by their lengths; return the place behind them.
+    """Find the consecutive trees from byte `at` on that have the form of the first one.
 
-    What stands between the lengths is not looked at.
+    Only lengths are read; `_join_arrays` checks the bytes between them.
+
+    Returns:
+        The trees, at most `most`, and the byte after them.
     """
     run = _Run(list(_list_members(data, at + 1)), [], [], [])
     gaps, strides = [1], list[int]()
@@ -171,7 +178,7 @@ def _find_run(data: bytes, at: int, most: int) -> tuple[_Run, int]:
 
 
 def _list_members(data: bytes, at: int) -> Iterator[_Member]:
-    """Yield the members of a tree that stand before its parameters."""
+    """Yield the members of the tree at byte `at`, up to its parameters."""
     lengths = dict[str, int]()
     while not data.startswith(_PARAM, at):
         begin, at = at, at + 1 + _LENGTH.size + _read_count(data, at + 1)
@@ -194,10 +201,10 @@ def _list_members(data: bytes, at: int) -> Iterator[_Member]:
 
 
 def _join_arrays(data: bytes, run: _Run) -> dict[str, _Joined]:
-    """Join numbers and arrays of some trees by name, each with its sizes.
+    """Join the numbers and arrays of a run's trees, by name.
 
     Raises:
-        LookupError, ValueError: a tree is none of the run.
+        LookupError, ValueError: a tree has another form than the first one.
     """
     place = np.array(run.starts, np.int64)
     lengths, joined = np.array(run.lengths, np.int64), dict[str, _Joined]()
@@ -222,5 +229,5 @@ def _join_arrays(data: bytes, run: _Run) -> dict[str, _Joined]:
 
 
 def _take(data: bytes, places: Array, dtype: Any) -> Array:
-    """Return what stands at some places, none of which need be aligned; (T,)."""
+    """Return the values (T,) of a dtype at given bytes, which need not be aligned."""
     return np.ndarray(len(data) - dtype.itemsize + 1, dtype, data, strides=(1,))[places]

@@ -1,10 +1,10 @@
-"""The trees in the document of an XGBoost model.
+"""Reads the trees in the document of an XGBoost model.
 
 takes: the list of trees; gives: arrays over the nodes of all trees, and sets of categories.
 
 A tree is an object of arrays over its nodes. There may be 26,000 trees, so the arrays of all trees
-are joined by their names, and checked together. Refused are arrays of another length than the tree
-says, numbers of another kind, and children, vectors and sets that are not there.
+are joined by name, and checked together. Refused are arrays of wrong lengths, numbers of a wrong
+type, and children, vectors and sets that do not exist.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..refusals import damaged, unsupported
 from .document import Field
 
 BOOSTERS = ("gbtree", "dart")
-"""Those that are made of trees."""
+"""The boosters that consist of trees."""
 
 NumberKind = Literal["integers", "booleans", "floats"]
 KINDS: dict[str, NumberKind] = {
@@ -33,7 +33,7 @@ KINDS: dict[str, NumberKind] = {
     **dict.fromkeys(("default_left", "split_type"), "booleans"),
     **dict.fromkeys(("leaf_weights", "split_conditions", "sum_hessian"), "floats"),
 }
-"""The arrays of a tree that are read, by name."""
+"""The arrays of a tree that are read, by name, with the type of their numbers."""
 UNUSED = frozenset({"base_weights", "leaf_child_counts", "loss_changes", "parents"})
 _KNOWN = UNUSED | KINDS.keys() | {"id", "tree_param"}
 _MAX_CATEGORIES = 1 << 24
@@ -42,11 +42,11 @@ _TYPES: dict[str, set[type]] = {"integers": {int}, "booleans": {int, bool}, "flo
 
 
 class JoinedTrees(list[dict[str, Any]]):
-    """Trees of a document whose arrays have been joined by its reader.
+    """The trees of a document whose reader has joined the arrays of all trees.
 
     Attributes:
-        joined: the arrays of all trees by name, each with its sizes, int64 (T,); the trees
-            themselves have them not.
+        joined: by name, the numbers of all trees, and how many each tree has, int64 (T,). The trees
+            themselves do not have these arrays.
     """
 
     def __init__(self, trees: Iterable[dict[str, Any]] = ()) -> None:
@@ -69,13 +69,14 @@ def put_trees(document: Any, trees: JoinedTrees) -> None:
 
 @dataclass(frozen=True)
 class DocumentTrees:
-    """Trees of a document.
+    """The trees of a document.
 
     Attributes:
-        trees: (T,), arrays by name.
-        joined: arrays that are not in `trees`, see `JoinedTrees`; they may be of more trees.
+        trees: for each tree, its arrays by name.
+        joined: arrays that are not in `trees`, see `JoinedTrees`; after `take_first` they are still
+            those of all trees.
         sizes: int64 (T,), number of nodes of each tree.
-        width: how many values a leaf holds.
+        width: number of values in a leaf.
     """
 
     trees: list[dict[str, Any]]
@@ -85,7 +86,7 @@ class DocumentTrees:
 
     @classmethod
     def read(cls, trees: Field, n_trees: int, n_outputs: int) -> DocumentTrees:
-        """Check the counts that trees state."""
+        """Return the document's list of trees as DocumentTrees, after a check of their counts."""
         if not isinstance(trees.value, list) or len(trees.value) != n_trees:
             raise trees.error(f"a list of {n_trees} trees, as in 'tree_info'")
         sizes, widths = _read_plain_params(trees.value) or _read_params(trees.value)
@@ -96,7 +97,7 @@ class DocumentTrees:
         return cls(trees.value, joined, np.array(sizes, np.int64), max(widths, default=1))
 
     def take_first(self, n_trees: int) -> DocumentTrees:
-        """Return the first trees."""
+        """Return the first `n_trees` trees."""
         return replace(self, trees=self.trees[:n_trees], sizes=self.sizes[:n_trees])
 
     @cached_property
@@ -116,7 +117,7 @@ class DocumentTrees:
         default = self._join_nodes("default_left", "booleans")
         split = self._join_nodes("split_conditions", "floats")
         is_leaf = left == LEAF
-        # A walk of XGBoost takes the node behind the left child for the right one.
+        # XGBoost's walks take the node after the left child for the right child.
         apart = ~is_leaf & (right != left + 1)
         self._refuse("right_children", apart, "a right child that does not follow the left one")
         begin, end, codes = self._read_sets()
@@ -145,7 +146,7 @@ class DocumentTrees:
         return whole
 
     def _read_vectors(self, is_leaf: Array, place: Array) -> Array:
-        """Leaf values (N, W); a leaf has its place among the vectors for a right child."""
+        """Return leaf values (N, W); the right child of a leaf is the index of its vector."""
         old = next((n for n, has in enumerate(self._have("leaf_weights")) if not has), None)
         if old is not None:
             what = f"tree {old} keeps its vectors as XGBoost before 3.2 did"
@@ -162,7 +163,11 @@ class DocumentTrees:
         return vectors
 
     def _read_sets(self) -> tuple[Array, Array, Array]:
-        """Return where the categories of a node begin, -1 for none, and end, and all of them."""
+        """Return each node's range in the list of all categories, (-1, -1) for none, and the list.
+
+        Returns:
+            begins, int64 (N,); ends, int64 (N,); the categories of all nodes.
+        """
         begin, end = np.full((2, len(self._tree)), -1, np.int64)
         if not any(self._have("split_type")):  # before XGBoost 1.3
             return begin, end, begin
@@ -190,11 +195,11 @@ class DocumentTrees:
         return begin, end, codes
 
     def _have(self, name: str) -> list[bool]:
-        """Say of each tree whether it has an array."""
+        """Return for each tree whether it has the array `name`."""
         return [name in self.joined or name in tree for tree in self.trees]
 
     def _join(self, name: str, kind: NumberKind = "integers") -> tuple[Array, Array]:
-        """Join arrays of a name as int64 or float32, and return their sizes, too."""
+        """Return the joined array `name` of all trees, int64 or float32, and each tree's size."""
         if name in self.joined:
             numbers, sizes = self.joined[name]
             sizes = sizes[: len(self.trees)]
@@ -214,7 +219,14 @@ class DocumentTrees:
             raise damaged(name, what)
 
     def _refuse(self, name: str, wrong: Array, what: str, tree: Array | None = None) -> None:
-        """Name the tree of the first entry that is wrong, and the node if it is one of nodes."""
+        """Refuse an array if an entry is wrong.
+
+        Args:
+            name: of the array.
+            wrong: bool, which entries are wrong.
+            what: the fault of an entry, for the message.
+            tree: the tree of each entry; None for an array over nodes.
+        """
         if wrong.any():
             at = int(np.argmax(wrong))
             place = f"tree {(self._tree if tree is None else tree)[at]}"
@@ -224,14 +236,14 @@ class DocumentTrees:
 
 
 def _read_params(trees: list[Any]) -> tuple[list[int], set[int]]:
-    """Return the number of nodes of each tree, and how many values leaves hold."""
+    """Return the number of nodes of each tree, and the set of all sizes of leaf vectors."""
     params = [_read_param(number, tree) for number, tree in enumerate(trees)]
     sizes = [param.member("num_nodes").as_integer(1) for param in params]
     return sizes, {max(param.member("size_leaf_vector", 1).as_integer(), 1) for param in params}
 
 
 def _read_plain_params(trees: list[Any]) -> tuple[list[int], set[int]] | None:
-    """Do what `_read_params` does in a tenth of its time; None if anything is unusual."""
+    """Like `_read_params`, but ten times as fast; return None if anything is unusual."""
     try:
         ids = [tree.get("id", number) for number, tree in enumerate(trees)]
         params = [tree["tree_param"] for tree in trees]
@@ -248,7 +260,7 @@ def _read_plain_params(trees: list[Any]) -> tuple[list[int], set[int]] | None:
 
 
 def _read_param(number: int, tree: Any) -> Field:
-    """Check what belongs to no node, and return the parameters of a tree."""
+    """Return the parameters of a tree, after a check of its number and of its members' names."""
     if not isinstance(tree, dict) or not isinstance(tree.get("tree_param"), dict):
         raise damaged("trees", f"tree {number} has no 'tree_param'")
     if repr(tree.get("id", number)) != str(number):  # XGBoost checks it, too
@@ -259,7 +271,7 @@ def _read_param(number: int, tree: Any) -> Field:
 
 
 def _join_lists(parts: list[Any], kind: NumberKind) -> Array | None:
-    """Join lists of numbers, or arrays; None if one has other elements."""
+    """Join lists or arrays of numbers; return None if an element has another type."""
     dtype = np.float64 if kind == "floats" else np.int64
     held = set(map(type, parts))
     if held <= {np.ndarray}:

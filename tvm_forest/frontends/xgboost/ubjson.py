@@ -1,7 +1,7 @@
-"""A reader of Universal Binary JSON, as far as XGBoost reads it.
+"""Reads Universal Binary JSON, the subset that XGBoost reads.
 
-takes: bytes; gives: dicts and lists, as `json.loads` would, but numpy arrays where an array says
-the type of its numbers, so that a model of 26,000 trees is read in a second and in little memory.
+takes: bytes; gives: dicts and lists, as `json.loads` would, but numpy arrays for arrays of one
+number type, so that a model of 26,000 trees is read in a second and in little memory.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _CONSTANTS = {ord("Z"): None, ord("T"): True, ord("F"): False}
 def loads(data: bytes) -> Any:
     """Read one UBJSON value.
 
-    Arrays with a type are views of `data`, in the order of its bytes.
+    Arrays of one number type become views of `data`, in its byte order.
 
     Raises:
-        ValueError: the document is cut off or damaged; the message says at which byte.
+        ValueError: the document is truncated or damaged; the message names the byte.
     """
     reader = _DocumentReader(data)
     try:
@@ -47,7 +47,7 @@ class _DocumentReader:
         self.data, self.at = data, 0
 
     def read_value(self, depth: int) -> Any:
-        """Read a value."""
+        """Read a value at this nesting depth."""
         marker = self.data[self.at]
         self.at += 1
         number = NUMBERS.get(marker)
@@ -67,7 +67,7 @@ class _DocumentReader:
         raise ValueError(f"unknown type marker {bytes([marker])!r} at byte {self.at - 1}")
 
     def read_length(self, marker: bytes = b"L") -> int:
-        """Read a length behind its marker."""
+        """Read a length, which follows the given marker."""
         begin = self.at + len(marker)
         (length,) = _LONG.unpack_from(self.data, begin)
         if not self.data.startswith(marker, self.at):
@@ -84,7 +84,7 @@ class _DocumentReader:
         return self.data[self.at - length : self.at].decode()
 
     def read_array(self, depth: int) -> Any:
-        """Read an array: of a type and a length, of a length, or up to its end."""
+        """Read an array: one with type and length, one with a length, or one with an end mark."""
         marker = self.data[self.at]
         if marker == ord("$"):
             dtype = DTYPES.get(self.data[self.at + 1])
@@ -105,7 +105,7 @@ class _DocumentReader:
         return values
 
     def read_object(self, depth: int) -> dict[str, Any]:
-        """Read an object; of two members of one name XGBoost takes the first."""
+        """Read an object; if two members have one name, the first counts, as in XGBoost."""
         members: dict[str, Any] = {}
         while self.data[self.at] != ord("}"):
             key = self.read_text()

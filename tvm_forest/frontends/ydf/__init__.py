@@ -1,15 +1,15 @@
-"""YDF (Yggdrasil) models: gradient boosted trees and random forests.
+"""Loads YDF (Yggdrasil) models: gradient boosted trees and random forests.
 
 takes: model of the package ydf, or the folder of a saved one; gives: Forest.
 
-YDF compares float32 rows by `>=`, and adds float32 leaves in the order of trees. It predicts by an
-engine, which it chooses by what a model holds: QuickScorer starts from the initial prediction, the
-others add it last, once for each class. An engine replaces what is missing (`nodes.py`). Leaves of
+YDF compares float32 rows by `>=`, and adds float32 leaves in the order of trees. It predicts by one
+of several engines, depending on the model: QuickScorer starts from the initial prediction, the
+others add it last, once for each class. An engine replaces missing values (`nodes.py`). Leaves of
 random forests are divided by the number of trees before they are added; the sums of classifiers are
-cut off at 1.
+clipped at 1.
 
-A row has the columns of `model.input_feature_names()`: numbers; for a boolean, 0 or 1; for a
-category its place in the dictionary of the column, where 0 is a text that YDF does not know. Frames
+A row has the columns of `model.input_feature_names()`: numbers; 0 or 1 for a boolean; and for a
+category its index in the dictionary of the column, where 0 stands for all unknown texts. Frames
 hold categories as texts. NaN is missing, also in columns of booleans.
 """
 
@@ -47,7 +47,7 @@ _LOSSES = (
     "MEAN_AVERAGE_ERROR",
     "LAMBDA_MART_NDCG",
 )
-"""Names of losses by the numbers that a model gives."""
+"""The names of losses, indexed by the number that a model stores."""
 _TASKS = ("REGRESSION", "CLASSIFICATION", "RANKING")
 _COLUMNS = {
     1: "NUMERICAL",
@@ -55,7 +55,7 @@ _COLUMNS = {
     BOOLEAN: "BOOLEAN",
     9: "DISCRETIZED_NUMERICAL",
 }
-"""Types of columns by their numbers in a data specification."""
+"""Names of the supported types of columns, by their numbers in a data specification."""
 
 SUPPORT = [
     *list_accepted("ydf", "object", _OBJECTS, "and folders of saved ones, if ydf is installed"),
@@ -82,11 +82,11 @@ SUPPORT = [
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load a model of ydf; None for what ydf does not define.
+    """Load a model of ydf; return None for any other object.
 
     Raises:
-        ModelFormatError: its parts contradict each other.
-        UnsupportedModel: another kind of model, or a part that cannot be reproduced exactly.
+        ModelFormatError: parts of the model contradict each other.
+        UnsupportedModel: a part cannot be reproduced exactly.
     """
     kind = find_class(model, "ydf", _OBJECTS)
     if kind is None:
@@ -96,7 +96,7 @@ def from_object(model: Any) -> Forest | None:
 
 
 def from_folder(path: Path) -> Forest | None:
-    """Load the folder of a saved model; None for a folder that holds something else.
+    """Load the folder of a saved model; return None for a folder that holds something else.
 
     Raises:
         UnsupportedModel: the package ydf, which reads it, is not installed.
@@ -185,7 +185,7 @@ def _list_labels(column: Any) -> tuple[str, ...]:
 def _read_boosting(
     model: Any, task: str, leaves: list[Any], engine: str, sizes: Array
 ) -> tuple[Array, dict[str, Any]]:
-    """Return leaf values (L, 1) and what boosting makes of their sums."""
+    """Return leaf values (L, 1), and fields of Forest for gradient boosted trees."""
     number = int(model._model.loss())
     loss = _LOSSES[number] if number < len(_LOSSES) else str(number)
     if loss not in _LINKS:
@@ -209,7 +209,7 @@ def _read_boosting(
 
 
 def _read_votes(model: Any, task: str, leaves: list[Any]) -> tuple[Array, dict[str, Any]]:
-    """Return leaf values (L, C) of a random forest, divided by the number of trees."""
+    """Return leaf values (L, C), divided by the number of trees, and fields of a random forest."""
     trees = model.num_trees()
     rules: dict[str, Any] = {"n_rounds": 1, "source": f"ydf random forest {task}"}
     if task != "CLASSIFICATION":

@@ -1,6 +1,6 @@
-"""Rows by column, as YDF takes them to predict.
+"""Converts rows to the form in which YDF predicts: a dict of columns.
 
-takes: model of ydf, its Forest, rows; gives: arrays by the name of a column.
+takes: model of ydf, its Forest, rows; gives: arrays by column name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from .nodes import BOOLEAN, CATEGORICAL
 
 
 def find_sayable(forest: Forest, model: Any, rows: Array) -> Array:
-    """Return which rows YDF can be given, bool (R,): booleans are 0 or 1, categories are known."""
+    """Return bool (R,), true for rows that can be expressed as input of YDF.
+
+    Its booleans must be 0 or 1, and its categories known or missing.
+    """
     found = np.ones(len(rows), bool)
     for i, column in enumerate(_list_columns(model)):
         values = rows[:, i]
@@ -27,7 +30,7 @@ def find_sayable(forest: Forest, model: Any, rows: Array) -> Array:
 
 
 def to_columns(forest: Forest, model: Any, rows: Array) -> dict[str, Array]:
-    """Return rows by column, as YDF takes them."""
+    """Return rows (R, F) as a dict of columns for YDF: numbers, bools and texts."""
     found: dict[str, Array] = {}
     for i, column in enumerate(_list_columns(model)):
         values: Array = np.ascontiguousarray(rows[:, i])

@@ -1,11 +1,11 @@
-"""The nodes of YDF's trees, and where their engines send what is missing.
+"""Reads the nodes of YDF's trees, and where YDF's engines send missing values.
 
 takes: model, data specification; gives: arrays over nodes, sets of categories, leaves.
 
-The children of a condition are the negative one, left, and the positive one, right. An engine puts
-the mean of a column in the place of a missing number if all conditions of the model answer for the
-mean what they say of missing values, and asks the conditions otherwise. It puts the more frequent
-value in the place of a missing boolean or category.
+The children of a condition are the negative one, left, and the positive one, right. A condition
+stores its result for missing values. If all conditions of a model have the same result for the mean
+of their column, an engine replaces missing numbers by the mean; otherwise it uses the stored
+results. It replaces a missing boolean or category by the most frequent value.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def read_trees(model: Any, spec: Any, columns: list[int]) -> tuple[Array, Nodes,
     """Read all trees of a model.
 
     Args:
-        model: of ydf.
+        model: a model of ydf.
         spec: its data specification.
-        columns: the columns of the specification that rows have, in their order.
+        columns: for each column of rows, its index in the specification.
 
     Returns:
         Sizes of the trees; arrays over the nodes of all trees; the set of each node that tests for
@@ -54,7 +54,7 @@ def read_trees(model: Any, spec: Any, columns: list[int]) -> tuple[Array, Nodes,
 
 
 class _TreeReader:
-    """What was read of the trees so far."""
+    """Reads trees one by one, and collects the arrays over nodes, sets and leaves."""
 
     def __init__(self, spec: Any, columns: list[int], means: bool) -> None:
         self.spec, self.means = spec, means
@@ -66,9 +66,9 @@ class _TreeReader:
         self.leaves: list[Any] = []
 
     def read(self, tree: list[Any]) -> None:
-        """Read the nodes of one tree, which come depth first, the negative child before the other.
+        """Read the nodes of one tree, given depth first, the negative child first.
 
-        A leaf is numbered as `predict_leaves` does, by its place among the leaves.
+        The `node_id` of a leaf is its index among the leaves, as in YDF's `predict_leaves`.
         """
         first, parents, n_leaves = len(self.node_id), list[int](), 0
         for at, node in enumerate(tree):
@@ -91,7 +91,7 @@ class _TreeReader:
             self.found[name].append(value)
 
     def _share_cover(self, tree: list[Any], first: int) -> None:
-        """Write the weight of the rows of training that came to each node of a tree."""
+        """Add the cover of a tree's nodes, the weight of training rows that reached each."""
         right = self.found["right"]
         self.cover += [float(tree[0].condition.num_training_examples_with_weight)] * len(tree)
         for at, node in enumerate(tree):
@@ -102,9 +102,9 @@ class _TreeReader:
                 self.cover[first + at + 1] = total - positive
 
     def _exchange(self, first: int) -> None:
-        """Exchange the children of the nodes that test whether a value is missing.
+        """Exchange the children of nodes that test whether a value is missing.
 
-        No number is below -inf: missing values alone go left, where their child must be.
+        Their threshold is -inf, so only missing values go left, where the positive child must be.
         """
         left, right, threshold = (self.found[name] for name in ("left", "right", "threshold"))
         for at in range(first, len(left)):
@@ -112,7 +112,7 @@ class _TreeReader:
                 left[at], right[at] = right[at], left[at]
 
     def _read_condition(self, node: Any, at: int) -> tuple[int, float, bool]:
-        """Return feature, threshold and default side of a node, whose set is kept."""
+        """Return feature, threshold and default side of a node; store its set, if it has one."""
         column, condition = self.spec.columns[node.attribute], node.condition
         kind, feature = condition.WhichOneof("type"), self.place.get(node.attribute, LEAF)
         if kind == "na_condition":
@@ -147,7 +147,7 @@ def _list_members(column: Any, condition: Any, kind: str) -> tuple[int, ...] | N
 
 
 def _bound(column: Any, condition: Any) -> np.float32:
-    """Return what an engine compares with."""
+    """Return the number with which YDF's engines compare a value in this condition."""
     if condition.WhichOneof("type") == "higher_condition":
         return np.float32(condition.higher_condition.threshold)
     place = condition.discretized_higher_condition.threshold - 1
@@ -180,7 +180,7 @@ def _is_of_bins(node: Any) -> bool:
 
 
 def _answers_for_means(trees: list[Any], spec: Any) -> bool:
-    """Tell whether all conditions on numbers say of missing values what they say of the mean."""
+    """Return whether all conditions on numbers treat missing values like the column's mean."""
     for node in _list_inner(trees):
         condition, column = node.condition.condition, spec.columns[node.condition.attribute]
         kind, mean = condition.WhichOneof("type"), column.numerical.mean

@@ -1,7 +1,7 @@
-"""Lays a model out in memory: the arrays that compiled functions read.
+"""Lays a model out in memory: makes the arrays that compiled functions read.
 
-takes: BuildRequest; gives: LaidOut, and Packed for each schedule. Uses numpy
-only, so a process that loads compiled code from the cache never imports TVM.
+takes: BuildRequest; gives: LaidOut, with a Packed model for each schedule. Uses numpy only, so a
+process that loads compiled code from the cache never imports TVM.
 
     Forest --rewrite--> Forest --pack--> Layout + arrays
 """
@@ -62,7 +62,8 @@ class Compiled(NamedTuple):
     Attributes:
         code: the libraries that contain the functions.
         arguments: for each function, the arrays passed between the rows and its outputs.
-        columns: (T, W), the trees' places in the order `round * C + class`, for the source model.
+        columns: (T, W), for each tree of the source model, its columns in results per tree, which
+            functions return in the order `round * C + class`.
         block_rows: for functions without a schedule, how many rows each processes together.
     """
 
@@ -163,8 +164,8 @@ class LaidOut(NamedTuple):
     """All functions to be compiled, each with the packed model that it reads.
 
     Attributes:
-        functions: in the order in which they are compiled.
-        columns: (T, W), the trees' places in the order `round * C + class`, for the source model.
+        functions: the functions, in the order in which they are compiled.
+        columns: see `Compiled`.
     """
 
     functions: list[LaidFunction | LaidTables]
@@ -172,7 +173,7 @@ class LaidOut(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, list[Array]]:
-        """The arrays passed to each function between the rows and its outputs, by its name."""
+        """For each function's name, the arrays that it takes between the rows and the outputs."""
         return {each.name: each.arguments for each in self.functions}
 
     @property

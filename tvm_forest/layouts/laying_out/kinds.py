@@ -1,7 +1,7 @@
-"""Kinds of functions: models of one kind share code, though trees, tests and leaves differ.
+"""Describes the kind of a function: models of one kind share code, though their trees differ.
 
-takes: LaidFunction; gives: a text of everything its code depends on, computed with numpy alone in a
-fraction of a millisecond.
+takes: LaidFunction; gives: a text of everything that its code depends on, computed with numpy alone
+in a fraction of a millisecond.
 
 A compiled function reads the model from arrays. The code itself depends on what shapes its
 instructions: the schedule, the forms of walks, facts such as dtypes and the link, and the fields of
@@ -70,7 +70,7 @@ def _describe_value(value: Any) -> Any:
     if isinstance(value, BufferSpec):
         return (value.name, value.dtype, len(value.shape), value.shape[1:])
     said = getattr(value, "kind", None)
-    if said is not None:  # what holds more than code depends on
+    if said is not None:  # the value holds more than code depends on
         return (type(value).__qualname__, _describe_value(said))
     if isinstance(value, tuple):
         return [_describe_value(x) for x in value]
@@ -84,5 +84,5 @@ def _describe_value(value: Any) -> Any:
 
 @functools.cache
 def _list_fields(kind: Any) -> list[str] | None:
-    """Return the names of the fields of a dataclass; None of other classes."""
+    """Return the names of a dataclass's fields; None for other classes."""
     return [x.name for x in fields(kind)] if is_dataclass(kind) else None

@@ -1,4 +1,4 @@
-"""The layout of pieces: parts of trees of up to 7 tests, each in one line of the cache.
+"""The layout of pieces: parts of trees with up to 7 tests, each stored within one cache line.
 
 takes: Forest; gives: PiecesLayout and its arrays.
 

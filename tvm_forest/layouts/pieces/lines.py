@@ -26,28 +26,28 @@ LEAF_BIT, PLACE_BITS = 23, 2
 
 UNIT_BITS = 18
 UNIT = 1 << UNIT_BITS
-"""Number of lines that `base` counts in: 16 MiB."""
+"""Number of lines in a unit of `base`; they take 16 MiB."""
 
 MAX_REACH, MAX_UNITS = 1 << LEAF_BIT - PLACE_BITS, 1 << 8
 """Number of lines that an exit can reach from its base, and number of bases."""
 
 GROUP = 16
-"""Trees that are stored and packed together; their data fit in the caches."""
+"""Number of trees that are packed and stored together, so that their data fit in the caches."""
 
 SPARE_EXITS = 40
-"""Exits per group of trees that may stay unused in the last lines of all fillings, and two
-for a tree of one leaf."""
+"""Largest number of unused exits of a group of trees: in the last line of each filling, and two for
+a tree of one leaf."""
 
 MAX_GROUP_NODES = shapes.LEAST_EXITS * (MAX_REACH - UNIT) - GROUP * SPARE_EXITS
 MAX_NODES = shapes.LEAST_EXITS * UNIT * MAX_UNITS
-"""Most nodes of a group, and of all trees with spare exits, that lines can number
+"""Largest number of nodes of a group, and of all trees with spare exits, that lines can number
 for trees of any shape: a node takes one exit at most."""
 
 MAX_VALUES = 1 << LEAF_BIT
-"""Most distinct leaf values."""
+"""Largest number of distinct leaf values."""
 
 MAX_FEATURES = 256
-"""Most features, since a byte numbers them."""
+"""Largest number of features, since their numbers are bytes."""
 
 
 def split_bytes(exits: Array) -> Array:

@@ -98,11 +98,11 @@ def number_values(forest: Forest, pointer: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Pieces that were cut off trees.
+    """Pieces into which trees were cut.
 
     Attributes:
-        tests: int32 (P, 7), nodes in the order in which they were added.
-        exits: int32 (P, 8), the children that are outside, by exit number.
+        tests: int32 (P, 7), the nodes of a piece in the order in which they were added.
+        exits: int32 (P, 8), the children outside of the piece, by exit number.
         order: int32 (P,), see `shapes`.
         count: int8 (P,), number of tests.
     """

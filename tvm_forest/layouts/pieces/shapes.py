@@ -23,17 +23,17 @@ import numpy as np
 from ...forest import Array
 
 TESTS = 7
-"""Most tests of a line; it has one exit more."""
+"""Largest number of tests in a line, which has one more exit."""
 
 PLACES = 4
-"""Most pieces of a line."""
+"""Largest number of pieces in a line."""
 
 FILLINGS = ((8,), (7,), (6, 2), (5, 3), (4, 4), (3, 3, 2), (2, 2, 2, 2))
 """Numbers of exits of the pieces that share a line. Pieces of each size that earlier fillings
 leave over begin one of these, so that at least 5 of 8 exits of a line are used."""
 
 LEAST_EXITS = 5
-"""Fewest used exits of a line, except in the last line of each filling."""
+"""Least number of used exits in a line, except in the last line of each filling."""
 
 
 class Grown(NamedTuple):

@@ -1,1 +1,1 @@
-"""Codes the values of rows, as ranks or bit planes, for layouts that compare codes."""
+"""Row codes: the ranks or bit planes by which some layouts replace the values of rows."""

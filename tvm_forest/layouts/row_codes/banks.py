@@ -2,14 +2,15 @@
 
 takes: Forest; gives: BankCode (how rows are coded) and the arrays that coding reads.
 
-A bank is 4 bytes wide, and there are 32. So a row of a group of 32 has a bank of its own, and codes
-that share a word are codes of one row:
+Shared memory has 32 banks of 4 bytes. Each row of a group of 32 has a bank of its own, and the
+codes in a word are those of one row:
 
     group of 32 rows     word of columns 0 ... 3         word of columns 4 ... 7
                          row 0, row 1, ..., row 31       row 0, row 1, ...
                          each: code 0, 1, 2, 3           each: code 4, 5, 6, 7
 
-A node holds the place of its column in the group; added to a row's address it gives the code's.
+A node holds the place of its column in the group; the sum of it and a row's address is the address
+of the code.
 
 The cuts of a column are searched as a balanced binary tree, level by level: cuts of a level are
 adjacent, so that 32 threads which search one column for different rows read few cache lines.
@@ -31,7 +32,7 @@ from ...system.values import dataclass
 from .ranks import RankCode, SearchGroup, choose_code_dtype, count_levels, find_tests
 
 LANES = 32
-"""Rows of a group: the number of shared-memory banks, and of threads in a warp."""
+"""Number of rows in a group, which is that of shared-memory banks and of threads in a warp."""
 
 WORD_BYTES = 4
 """Bytes of a word of a shared-memory bank."""
@@ -43,7 +44,7 @@ class BankCode(RankCode):
 
     @property
     def kind(self) -> None:
-        """Return the part of the row code that decides the code: here all of it."""
+        """None: compiled code depends on all fields, see `laying_out.kinds`."""
 
     @property
     def in_word(self) -> int:
@@ -61,7 +62,7 @@ class BankCode(RankCode):
 
 
 class BankedTests(NamedTuple):
-    """The tests of a forest, on codes.
+    """The tests of a forest as comparisons of codes.
 
     Attributes:
         code: how rows are coded.

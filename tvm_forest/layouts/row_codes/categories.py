@@ -28,7 +28,7 @@ from ...forest import Array, Forest, memberships
 NO_CATEGORY = -1
 
 MAX_NUMBERS = 65535
-"""Most categories of a feature, since codes have 16 bits."""
+"""Largest number of categories of a feature, since codes have 16 bits."""
 
 
 class CategoricalFeature(NamedTuple):
@@ -51,7 +51,7 @@ class CategoricalFeature(NamedTuple):
 
 
 class SideCodes(NamedTuple):
-    """The codes in membership columns; there is a column for each tested set and default side.
+    """The codes in membership columns, of which each tested set and default side has one.
 
     Attributes:
         left: (J,), code of a value that goes left by the rule.
@@ -142,7 +142,7 @@ def _find_cuts(forest: Forest, feature: int, known: Array) -> tuple[Array, Array
 
 
 def _list_places(forest: Forest, feature: int, known: Array) -> Array:
-    """Return all numbers at which a category may begin or end, ascending; 3 for each category."""
+    """Return all values at which the category may change, ascending; 3 for each category."""
     dtype = forest.threshold.dtype
     whole = np.union1d(known, forest.known_categories.get(feature, ())).astype(dtype)
     up = dtype.type(np.inf)

@@ -2,8 +2,8 @@
 
 takes: the columns of a forest and their cuts; gives: PanelCode and the arrays that coding reads.
 
-Four adjacent features are a unit: 64 rows of it are transposed at once. Up to 16 units are a panel,
-whose columns stay in the first-level cache while they are coded:
+Four adjacent features are a unit, of which 64 rows are transposed at once. Up to 16 units are a
+panel, whose columns stay in the first-level cache while they are coded:
 
     rows        f0 f1 f2 f3 | f4 f5 f6 f7 | ...          units without a tested feature are left out
     panel       64 values of f0, 64 values of f1, ...    `column_place` says where those of a column
@@ -18,8 +18,8 @@ all row codes are, see `ranks`, or by permutes, for which its cuts are in tables
     level 2        1         3         5         7       table 2      1 5 3 7
 
 The outcomes of earlier levels form the index of the entry, the first as the lowest bit; hence 5 is
-before 3. Places without a cut hold infinity. For infinity, and for a missing value that goes right,
-too many cuts are counted; this is harmless, since a code is only compared with every cut k.
+before 3. Places without a cut hold infinity. So too many cuts are counted for infinity, and for a
+missing value that goes right; this is harmless, since codes are only compared with numbers of cuts.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from ...system.values import dataclass
 from .ranks import RankCode, count_levels
 
 UNIT_FEATURES = 4
-"""Features of a unit: 16 bytes of float32, a quarter of an AVX-512 register."""
+"""Number of features in a unit: they take 16 bytes as float32, a quarter of a register."""
 
 PANEL_BYTES = 16 * 1024
-"""Bytes of a panel's columns, half of a small first-level cache."""
+"""Size of a panel's columns in bytes, half of a small first-level cache."""
 
 ROWS = 64
-"""Rows that are transposed together."""
+"""Number of rows that are transposed together."""
 
 REGISTER_ENTRIES = 16
-"""Entries of an AVX-512 register: tables are at least as long."""
+"""Number of float32 entries in an AVX-512 register, the least length of a table."""
 
 MAX_LEVELS = 8
 LEVELS = (5, 6, 7, MAX_LEVELS)
@@ -104,11 +104,15 @@ def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, di
     """Divide columns into panels.
 
     Returns:
-        code, and the arrays: first feature of each unit; units of each panel; what is prefetched
-        while it is coded, as the distance from the first element of the rows; for each group and
-        panel the first column, or the first test where cuts are compared; the place of each column
-        and of each test that is compared, and its cut; the tables, and where those of a column
-        begin.
+        the code, and arrays by name:
+            unit_feature: first feature of each unit.
+            panel_units: number of units of each panel.
+            panel_ahead: element of the rows to prefetch while a panel is coded.
+            panel_stops: for each group, the first column of each panel, or its first test if all
+                cuts are compared.
+            column_place, test_place: place in the panel of each column, and of each compared test.
+            test_cut: cut of each compared test.
+            tables, column_table: tables of permute searches, and where those of a column begin.
     """
     feature, cuts = columns.feature, columns.cuts
     width = min(UNIT_FEATURES, row_width)
@@ -184,7 +188,7 @@ def _write_tables(
 
 
 def table_begin(level: int) -> int:
-    """Return where the table of a level begins; for the number of levels, where all end.
+    """Return where the table of a level begins, relative to the tables of its column.
 
     The single entry of level 0 comes after the two of level 1.
     """

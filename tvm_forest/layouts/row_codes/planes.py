@@ -40,22 +40,22 @@ from .selections import MAX_PLANES
 from .unions import UnionSizes, write_unions
 
 ROWS_IN_WORD = 64
-"""Rows of a word."""
+"""Number of rows in a word of a plane: a bit each."""
 
 MIN_PLANES, MIN_SPARE = 1 << 14, 256
-"""Planes of tests, and spare ones, that even small models have, see `round_up`."""
+"""Least numbers of planes for tests, and of spare planes, see `round_up`."""
 
 VECTOR_WORDS = 8
-"""Words of a vector of 512 bits."""
+"""Number of words in a vector of 512 bits."""
 
 OVERCOUNTS = ("too_high", "last", "too_low")
-"""The excess in the high part, the last high part, and the excess in the low part
-there."""
+"""The three numbers of `column_parts` for each column: the excess in the high part, the last high
+part, and the excess in the low part there."""
 
 
 @dataclass(frozen=True)
 class PlaneCode:
-    """How blocks of rows become bit planes.
+    """The parameters of turning blocks of rows into bit planes.
 
     Attributes:
         ranks: how values are coded first.
@@ -137,20 +137,23 @@ def words_together(words: int) -> int:
 
 
 def bit_of_row(row: Expr) -> Expr:
-    """Return the bit of a row in a plane: 64 k + 8 i + e -> 64 k + 8 e + i, with i and e below 8.
+    """Return the number of a row's bit in a plane, an int or an int64 expression like `row`.
 
-    Takes and gives an int or an int64 expression.
+    For row 64 k + 8 i + e this is 64 k + 8 e + i, with i and e below 8.
     """
     return row // 64 * 64 + row % 8 * 8 + row // 8 % 8
 
 
 def byte_of_row(row: Expr, words: int) -> Expr:
-    """Return the byte of a row's number, if eight planes of `words` words are made of numbers.
+    """Return where the byte of a row lies if eight planes are stored as a byte for each row.
 
-    64 k + 8 i + e -> 8 words * i + 8 k + e, with i and e below 8: the bits of byte b of the planes
-    are bits of eight numbers, those at b, b + 8 words, b + 16 words and so on. Takes and returns an
-    int or an int64 expression. Words that are not computed at once follow each other, group by
-    group.
+    For row 64 k + 8 i + e this is 8 words * i + 8 k + e, with i and e below 8: byte b of the planes
+    has bits of eight rows, whose bytes are at b, b + 8 words, b + 16 words and so on. Words that
+    are not computed at once follow each other, group by group.
+
+    Args:
+        row: number of the row, an int or an int64 expression, as is the result.
+        words: number of words of a plane.
     """
     together = words_together(words)
     if together == words:

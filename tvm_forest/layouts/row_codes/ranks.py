@@ -43,13 +43,13 @@ CUTS_IN_STEP = 16
 """Cuts that one step of a search compares: one vector of AVX-512, or two of AVX2."""
 
 ROOM, LESS = 8, 2
-"""Rows are padded to a multiple of so many codes, less two unless they lie in lanes.
+"""Rows are padded to a multiple of `ROOM` codes, minus `LESS` unless `multiple` is above 1.
 
-LLVM recomputes each address where rows are 32 bytes apart, but not where they are 30.
+LLVM recomputes each address if rows are 32 bytes apart, but not if they are 30 bytes apart.
 """
 
 MAX_THRESHOLDS = 65535
-"""Most cuts of a column, since codes have 16 bits."""
+"""Largest number of cuts of a column, since codes have 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class SearchGroup:
         stop: index after the last search.
         steps: steps of a search.
         missing_left: whether missing values go to the left.
-        asked: whether the search finds a category; then it counts cuts <= the value, whatever
-            comparison the model uses.
+        asked: whether the search finds the number of a category; then it counts cuts <= the value,
+            whatever comparison the model uses.
     """
 
     stop: int
@@ -72,7 +72,7 @@ class SearchGroup:
 
 @dataclass(frozen=True)
 class RankCode:
-    """How rows are coded.
+    """The parameters of coding rows: dtype, searches, and the placement of codes.
 
     Attributes:
         dtype: dtype of the codes, uint8 or uint16.
@@ -99,7 +99,7 @@ class RankCode:
 
     @property
     def room(self) -> int:
-        """Number of codes of a row with padding, the same for many models."""
+        """Number of codes of a row, including padding, which makes it equal for many models."""
         multiple = self.multiple * -(-ROOM // self.multiple)
         less = LESS if self.multiple == 1 else 0
         return -(-(max(1, self.columns) + less) // multiple) * multiple - less
@@ -121,15 +121,15 @@ class RankCode:
 
 
 class RankedTests(NamedTuple):
-    """The tests of a forest, on codes.
+    """The tests of a forest as comparisons of codes.
 
     Attributes:
         code: how rows are coded.
-        arrays: what searches read: their feature, where their cuts begin, and the cuts of all; the
-            number behind the last search of each group, "group_stops";
-            for those that find a category also `categories.feature_table`, whose last field says
-            where the codes of a feature begin in `answers`, and the number of each place. They
-            are few, for code that checks the type and shape of a buffer takes time to compile.
+        arrays: the arrays that searches read, by name: "column_feature", "column_cuts" (where the
+            cuts of a search begin), "cuts", "group_stops" (`SearchGroup.stop`). For searches that
+            find a category also "set_features", see `categories.feature_table`, whose last field
+            says where the codes of a feature begin in "answers", and "numbers". There are few
+            arrays, because code that checks a buffer's type and shape takes time to compile.
         tests: the distinct tests, with columns numbered as they are coded.
         codes: int64 (P,), code of each test's threshold.
         categorical: the categorical features, in the order of their columns.
@@ -289,17 +289,17 @@ def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
 
 
 def _count_steps(counts: Any) -> Any:
-    """Return the number of search steps for each number of cuts; no step may count all 16."""
+    """Return how many search steps each number of cuts needs, if each step counts at most 15."""
     return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
 
 
 def count_levels(counts: Array) -> Array:
-    """Return how many times a binary search halves so many cuts."""
+    """Return the number of steps of a binary search among so many cuts."""
     return np.ceil(np.log2(counts + 1)).astype(np.int64)
 
 
 def count_cuts_before(step: int) -> int:
-    """Return the offset of a step's cuts in a column: all steps before it are full."""
+    """Return where a step's cuts begin in the table of its column, if earlier steps are full."""
     return sum(CUTS_IN_STEP**k for k in range(1, step + 1))
 
 

@@ -1,4 +1,4 @@
-"""Trees of any shape as lists of selections between bit planes.
+"""Converts trees of any shape to lists of selections between bit planes.
 
 takes: Forest and the plane of each node's test; gives: Selections.
 
@@ -31,15 +31,15 @@ MAX_PLANES = 1 << 16
 """Number of planes that 16 bits can number."""
 
 MAX_DEPTH = 8
-"""Most levels of a complete tree; one more would double the code."""
+"""Largest depth of a complete tree; one more level would double the code."""
 
 MAX_SLOTS_PER_LEAF = 8
 """Slots per leaf above which a complete tree becomes a list of selections: a listed selection
 takes 3.5 times as long as one of a complete tree, and there are 2 to 3 for each node."""
 
 MIN_SHARE = 64
-"""A depth that fewer than one of so many trees has gets no code of its own, which takes about a
-quarter of a second to compile."""
+"""A depth gets code of its own only if at least one in so many trees has it: the code of a depth
+takes about a quarter of a second to compile."""
 
 
 class Selections(NamedTuple):
@@ -122,7 +122,7 @@ def write_selections(
     first, count = number_leaves(forest)
     last, is_root = first + count - 1, forest.hop_depth == 0
     root, (left, right) = forest.tree_offset[:-1], find_children(forest)
-    work, longest = tests + 2 + bits, 0  # first plane for what is in between, and how many
+    work, longest = tests + 2 + bits, 0  # first plane of intermediate results, and their number
     columns: list[Array] = []
     for bit in range(bits):
         value, result = first >> bit & 1, tests + 2 + bit

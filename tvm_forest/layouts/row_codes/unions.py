@@ -1,4 +1,4 @@
-"""Planes of memberships in sets of categories, as unions of planes of category numbers.
+"""Writes planes of memberships in sets of categories as unions of planes of category numbers.
 
 takes: categorical features; gives: the planes of numbers that make up each plane.
 

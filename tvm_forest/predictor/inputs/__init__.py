@@ -55,7 +55,7 @@ def to_rows(rows: Any, forest: Forest) -> Array:
         return encoding.encode_rows(rows, forest)
     dtype = np.dtype(forest.row_dtype)
     is_ready = type(rows) is np.ndarray and rows.dtype == dtype and rows.ndim == 2
-    if is_ready and rows.shape[1] == forest.row_width:  # first, for the sake of small calls
+    if is_ready and rows.shape[1] == forest.row_width:  # tried first: small calls must be fast
         array = np.ascontiguousarray(rows)
     else:
         array = _convert(rows, forest, dtype)
@@ -65,7 +65,9 @@ def to_rows(rows: Any, forest: Forest) -> Array:
 
 
 def to_blocks(rows: Any, forest: Forest) -> Array | sparse.SparseBlocks:
-    """Return an array as `to_rows` does, or a large sparse matrix for `split_blocks`.
+    """Return rows as `to_rows` does, but a large sparse matrix as it is, for `split_blocks`.
+
+    `split_blocks` then converts the matrix block by block, so that it is never dense as a whole.
 
     Raises:
         InputError: see `to_rows`; values of a sparse matrix are checked when it is split.
@@ -78,7 +80,12 @@ def to_blocks(rows: Any, forest: Forest) -> Array | sparse.SparseBlocks:
 def split_blocks(
     rows: Array | sparse.SparseBlocks, forest: Forest, multiple: int
 ) -> Iterator[tuple[int, Array]]:
-    """Yield (first row, rows) of blocks, which begin at multiples of `multiple`.
+    """Yield (index of the first row, array of rows) for each block of the rows.
+
+    Args:
+        rows: from `to_blocks`; an array is one block.
+        forest: the model.
+        multiple: every block begins at a multiple of this number of rows.
 
     Raises:
         InputError: see `to_rows`.

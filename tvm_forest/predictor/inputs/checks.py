@@ -17,15 +17,16 @@ NUMBERS = "fiub"
 
 
 WHERE = "predict: argument 'rows'"
+"""The beginning of this room's error messages."""
 
 
 def refusal(text: str) -> InputError:
-    """Return an InputError about the rows, with a remedy."""
+    """Return an InputError about the rows; `text` names the fault and a remedy."""
     return InputError(f"{WHERE}: {text}")
 
 
 def row_refusal(row: int, text: str) -> RowError:
-    """Return an error about one of the rows, with a remedy."""
+    """Return an error about the row with index `row`; `text` names the fault and a remedy."""
     return RowError(WHERE, row, text)
 
 
@@ -37,7 +38,7 @@ def check_shape(shape: tuple[int, ...], forest: Forest) -> None:
 
 
 def is_copied(rows: Any) -> bool:
-    """Return whether XGBoost's estimator copies these rows before it predicts."""
+    """Return whether XGBoost's estimator copies rows of this type into a DMatrix first."""
     kinds = {cls.__name__ for cls in type(rows).__mro__}
     frame = hasattr(rows, "columns") and "RecordBatch" not in kinds
     is_array = any(hasattr(rows, f"__{kind}array_interface__") for kind in ("", "cuda_"))

@@ -25,7 +25,7 @@ _SPELLED = {
     "polars": "rows.rename(dict(zip(rows.columns, predictor.forest.spell(rows.columns))))",
     "pyarrow": "rows.rename_columns(predictor.forest.spell(rows.schema.names))",
 }
-"""By library, a remedy that renames columns as the model spells them."""
+"""For each frame library, code for messages: it renames columns to the model's spelling."""
 
 
 def names_of(frame: Any, kind: Kind) -> list[str]:
@@ -38,7 +38,7 @@ def _list_names(frame: Any, kind: Kind) -> list[Any]:
 
 
 def fits(frame: Any, kind: Kind, forest: Forest) -> bool:
-    """Return whether a frame has exactly the columns of the model's rows."""
+    """Return whether `take_columns` finds the model's columns in a frame."""
     try:
         frame = add_unread(frame, names_of(frame, kind), kind, forest)
         _find_places(_list_names(frame, kind), kind, forest)
@@ -48,10 +48,11 @@ def fits(frame: Any, kind: Kind, forest: Forest) -> bool:
 
 
 def take_columns(frame: Any, kind: Kind, forest: Forest) -> Any:
-    """Return the model's columns of a frame.
+    """Return a frame of the model's columns, in the model's order.
 
     Raises:
-        InputError: columns are missing, too many, or in another order than the model's.
+        InputError: columns are missing, repeated, too many, or in another order than the model's,
+            as far as the training library refuses that.
     """
     frame = add_unread(frame, names_of(frame, kind), kind, forest)
     places = _find_places(_list_names(frame, kind), kind, forest)
@@ -63,7 +64,7 @@ def take_columns(frame: Any, kind: Kind, forest: Forest) -> Any:
 
 
 def _find_places(given: list[Any], kind: Kind, forest: Forest) -> list[int] | None:
-    """Return the indices of the model's columns in a frame; None if they are all its columns."""
+    """Return the indices of the model's columns in a frame; None if the frame fits as it is."""
     known, names = forest.given_names, forest.spell(given)
     if tuple(names) == known:
         return None

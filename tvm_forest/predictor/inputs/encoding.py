@@ -1,10 +1,10 @@
-"""Rows with categories, for models that identify them by their texts.
+"""Encodes rows with categories, for models that identify categories by hashes of their texts.
 
 takes: frames, arrays of objects, texts or integers, lists; gives: (R, F) arrays of numbers.
 
 CatBoost hashes texts as they are, integers as they are written, and bools as 1 and 0. It refuses
-real numbers and missing values in a column of categories, and so does this. Texts in a column of
-numbers are refused.
+real numbers and missing values in a column of categories, and so does this file. Texts in a column
+of numbers are refused.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def encode_rows(rows: Any, forest: Forest) -> Array:
     Args:
         rows: (R, width) frame of pandas, polars or pyarrow, numpy array of objects, texts or
             integers, or list of lists.
-        forest: one with an encoder.
+        forest: a model that has an encoder.
 
     Raises:
         InputError: wrong rank, width, names or types, a category that the user refuses, or the
-            package that hashes is missing.
+            package that computes the hashes is not installed.
     """
     encoder, hash_text = forest.encoder, find_hash()
     assert encoder is not None, "asked for by the caller"
@@ -63,7 +63,7 @@ def encode_rows(rows: Any, forest: Forest) -> Array:
 
 
 def to_objects(rows: Any, forest: Forest) -> Array:
-    """Return rows as `encode_rows` reads them, (R, width) objects: float32 and categories."""
+    """Return rows as an array of objects (R, width): numbers rounded to float32, and categories."""
     encoder = forest.encoder
     assert encoder is not None, "asked for by the caller"
     count, columns = _read(rows, forest)
@@ -78,7 +78,7 @@ def to_objects(rows: Any, forest: Forest) -> Array:
 
 
 def _read(rows: Any, forest: Forest) -> tuple[int, Any]:
-    """Return the number of rows, and a reader of their columns."""
+    """Return the number of rows, and a `ReadArray` or `ReadFrame` that reads their columns."""
     rows = gather_named(rows, forest)
     kind = frames.kind_of(rows)
     if kind is None:
@@ -136,13 +136,13 @@ def _list_to_array(rows: Any) -> Array:
 
 
 class ReadArray:
-    """The columns of an array."""
+    """Reads the columns of an array, as `frames.ReadFrame` does those of a frame."""
 
     def __init__(self, array: Array, forest: Forest) -> None:
         self.array, self.forest = array, forest
 
     def read_numbers(self, at: int) -> Array:
-        """Return a column of numbers; None is missing."""
+        """Return a column of numbers, None as NaN."""
         column = self.array[:, at]
         if column.dtype.kind in NUMBERS:
             return pass_numbers(column, self.forest)
@@ -155,7 +155,7 @@ class ReadArray:
         return column.astype(np.float64)
 
     def read_categories(self, at: int) -> tuple[Any, Array | None]:
-        """Return the values of a column, and None, which means one value per row."""
+        """Return the categories of a column: one per row, and None; or see `_tell_apart`."""
         column = self.array[:, at]
         if column.dtype.kind == "O":
             return column.tolist(), None
@@ -180,10 +180,10 @@ def _hash_column(
     """Return the hashes of a column, uint32 (R,).
 
     Args:
-        values: its values, or the distinct ones.
-        places: the place of each row's value among these; None for values row by row.
-        where: what messages call the column.
-        hash_text: the hash of a text.
+        values: one category per row, or the distinct ones.
+        places: the index in `values` of each row's category; None if there is one value per row.
+        where: the name of the column for messages.
+        hash_text: the hash function.
     """
     hashed: dict[Any, int] = {}
     kinds = set(map(type, values))
@@ -198,7 +198,7 @@ def _hash_column(
 
 
 def _to_text(value: Any, where: str) -> bytes:
-    """Return the bytes of a category's text, for the hash."""
+    """Return a category as the bytes that are hashed."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

@@ -2,7 +2,7 @@
 
 takes: frames, tables, record batches; gives: (R, F) arrays.
 
-Each library gives its columns in one form, `FrameColumn`; the rest is common.
+One function for each library reads its columns into a `FrameColumn`; the rest is common.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _REMEDIES = {
     "pyspark": "use rows.toPandas(), or rows.to_pandas() of pandas on Spark",
     "cudf": "use rows.to_pandas()",
 }
-"""Remedies for users, by library of their frames."""
+"""Remedies for users, by the library of their object, which is refused."""
 
 
 def kind_of(rows: Any) -> Kind | None:
-    """Return the library of a frame, None if rows are not a frame.
+    """Return the library that made a frame, or None if the rows are not a frame.
 
     Raises:
-        InputError: the frame of a library that is not supported (numpy could read it, but without
-            its names, and so perhaps in another order), or an object that holds rows and does not
-            give them back, such as a DMatrix.
+        InputError: a frame of an unsupported library (numpy could read it, but would lose the
+            names, and so perhaps the order of the columns), or an object whose rows cannot be read
+            back, such as a DMatrix.
     """
     if isinstance(rows, NamedRows):
         return "named"
@@ -75,19 +75,20 @@ def kind_of(rows: Any) -> Kind | None:
 
 
 def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> Array:
-    """Return the columns of a frame in its order, each converted on its own; nulls become NaN.
+    """Return the model's columns of a frame, each converted on its own; nulls become NaN.
 
-    A column of categories (category, Categorical, Enum, dictionary) or of texts is recoded by label
-    with `forest.category_names`, or, column after column, with `forest.pandas_categories`. A label
-    that is not there becomes NaN or `forest.other_label`, or is refused if the source object or the
-    user refuses it. Without stored names labels are numbers if `forest.labels_are_numbers`, and
-    else refused: the codes of a frame depend on the labels that happen to be in it.
+    Categories (dtypes category, Categorical, Enum, dictionary) and texts become the codes that the
+    model has for their labels: those of `forest.category_names`, or the next list of
+    `forest.pandas_categories`. A label that is not listed becomes NaN or `forest.other_label`, or
+    is refused if the source object or the user refuses it. If the model stores no labels, they are
+    read as numbers if `forest.labels_are_numbers`, and refused otherwise: the frame's own codes
+    depend on the labels that happen to be in it.
 
     Args:
-        frame: of pandas or polars, or a table or record batch of pyarrow.
+        frame: of pandas or polars, a table or record batch of pyarrow, or `NamedRows`.
         kind: see `kind_of`.
         forest: the model; columns are found by name if it has names.
-        dtype: of the result.
+        dtype: the dtype of the result.
 
     Raises:
         InputError: wrong number, names or types of columns, or an unknown label.
@@ -100,7 +101,7 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
     blocks = _find_blocks(frame, forest) if kind == "pandas" else {}
     if blocks:
         return _read_blocks(frame, blocks, forest, dtype)
-    seen, lists = 0, iter(forest.pandas_categories)  # columns of categories
+    seen, lists = 0, iter(forest.pandas_categories)  # `seen` counts columns of categories
     array = np.empty((len(frame) if kind != "pyarrow" else frame.num_rows, len(names)), dtype)
     for i, name in enumerate(names):
         known = forest.category_names.get(i)
@@ -148,9 +149,10 @@ def _check_column(
 
 
 def _find_blocks(frame: Any, forest: Forest) -> dict[np.dtype[Any], list[int]]:
-    """Return the indices of the columns of each dtype; {} if they must be read one by one.
+    """Return the indices of the columns of each dtype; {} if columns must be read one by one.
 
-    A block is read at once. Columns of different dtypes never are, since pandas would round twice.
+    Columns of one dtype are read together. Those of different dtypes never are: pandas would first
+    convert them to a common dtype, which rounds once more.
     """
     blocks = dict[np.dtype[Any], list[int]]()
     if forest.category_names or forest.pandas_categories:
@@ -166,7 +168,7 @@ def _find_blocks(frame: Any, forest: Forest) -> dict[np.dtype[Any], list[int]]:
 def _read_blocks(
     frame: Any, blocks: dict[np.dtype[Any], list[int]], forest: Forest, dtype: np.dtype[Any]
 ) -> Array:
-    """Return the columns of a pandas frame, read by blocks of equal dtype."""
+    """Return the columns of a pandas frame, reading all columns of one dtype together."""
     with np.errstate(all="ignore"):
         if len(blocks) == 1:
             return np.ascontiguousarray(pass_numbers(frame.to_numpy(), forest), dtype)
@@ -196,7 +198,7 @@ def _read_pandas(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
 def _read_objects(column: Any) -> FrameColumn:
     """Read a column of strings or objects: strings, numbers or, for some models, both."""
     places, labels = column.factorize()
-    if not all(isinstance(label, str) for label in labels):  # among which 1 may stand for True
+    if not all(isinstance(label, str) for label in labels):  # `factorize` takes True for 1
         values = zip(column.tolist(), places >= 0, strict=True)
         return read_values([x if known or x is None else np.nan for x, known in values])
     missing = None
@@ -207,8 +209,11 @@ def _read_objects(column: Any) -> FrameColumn:
 
 
 def _recode_pandas(column: Any, known: tuple[Any, ...]) -> FrameColumn:
-    """Number categories as LightGBM does: pandas matches labels, unless the lists are equal."""
-    if list(column.dtype.categories) != list(known):  # lists to which True equals 1
+    """Recode a column of categories by the list `known`, as LightGBM does, with pandas.
+
+    Lists that compare equal are taken for the same, as LightGBM takes them, though True == 1.
+    """
+    if list(column.dtype.categories) != list(known):
         column = column.cat.set_categories(list(known))
     return FrameColumn(column.cat.codes.to_numpy(), None, known)
 
@@ -216,7 +221,7 @@ def _recode_pandas(column: Any, known: tuple[Any, ...]) -> FrameColumn:
 def _read_polars(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
     column = frame.to_series(i)
     missing = column.is_null().to_numpy() if column.null_count() else None
-    if type(column.dtype).__name__ in ("Categorical", "Enum"):  # their codes may be any
+    if type(column.dtype).__name__ in ("Categorical", "Enum"):  # whose codes may have gaps
         present = column.drop_nulls().unique()
         if present.is_empty():
             return FrameColumn(np.zeros(len(column)), missing, ())
@@ -269,7 +274,7 @@ def _check_type(name: str) -> None:
 
 
 class ReadFrame:
-    """The columns of a frame for a model that takes categories by their texts."""
+    """Reads the columns of a frame for a model that hashes categories (`encoding`)."""
 
     def __init__(self, frame: Any, kind: Kind, forest: Forest) -> None:
         self.frame, self.kind, self.forest = frame, kind, forest
@@ -291,7 +296,10 @@ class ReadFrame:
         return values
 
     def read_categories(self, at: int) -> tuple[list[Any], Array | None]:
-        """Return the values of a column, missing ones as None, row by row."""
+        """Return the categories of a column.
+
+        Either one value per row, and None; or the distinct values, and each row's index in them.
+        """
         if self.kind == "pyarrow":
             return self.frame.column(at).to_pylist(), None
         if self.kind == "polars":

@@ -1,4 +1,4 @@
-"""Labels of categories in a frame's column, and the numbers that a model uses for them.
+"""Converts the labels of categories in a frame's column to the codes that a model uses.
 
 takes: columns of any library as `FrameColumn`; gives: (R,) numbers.
 """
@@ -22,13 +22,13 @@ class FrameColumn(NamedTuple):
     """A column of a frame.
 
     Attributes:
-        values: (R,) numbers, or places in `labels`, -1 for a missing value.
-        missing: bool (R,), where a value is None or null, or missing without being NaN; or None.
-        labels: what the values stand for in a column of categories or texts; None among them is
-            missing. Without any, all values are missing.
-        is_text: whether the column holds texts, which its library takes for no categories.
-        objects: the values as they were given, where bools stand among other numbers: as numbers,
-            True is 1, and as labels it is not; empty otherwise.
+        values: (R,) numbers, or indices into `labels`, -1 for a missing value.
+        missing: bool (R,), true where a value is null (missing, but not NaN); None if no value is.
+        labels: the distinct labels of a column of categories or texts, where None is missing; empty
+            if all values are missing. None in a column of numbers.
+        is_text: whether the column has a string type, not its library's type for categories.
+        objects: the original values of a column that mixes bools with other numbers, in which True
+            is 1 as a number but not as a label; empty otherwise.
     """
 
     values: Array
@@ -39,7 +39,11 @@ class FrameColumn(NamedTuple):
 
 
 def read_values(values: list[Any], are_labels: bool = False) -> FrameColumn:
-    """Return a column of Python objects: numbers, or labels if it must be; None and NaN are gaps.
+    """Return a column of Python objects, in which None and NaN are missing.
+
+    Args:
+        values: one for each row.
+        are_labels: whether numbers are labels too; texts always are.
 
     Raises:
         TypeError: a value is neither a number nor a text.
@@ -62,19 +66,20 @@ def read_values(values: list[Any], are_labels: bool = False) -> FrameColumn:
 
 
 def find_none(values: Iterable[Any]) -> Array:
-    """Return which values are None, bool (R,)."""
+    """Return a bool array (R,) that is true where a value is None."""
     return np.array([value is None for value in values], bool)
 
 
 def code_of_gaps(known: tuple[Any, ...] | None) -> float:
-    """Return the number for `FrameColumn.missing`: NaN, unless None is a label."""
+    """Return the code of a null: NaN, or the code of None if the model knows it as a label."""
     return float(known.index(None)) if known is not None and None in known else np.nan
 
 
 def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Forest) -> FrameColumn:
-    """Return a column with labels, if the model reads its values as labels.
+    """Return a column of numbers as a column of labels, if the model takes the numbers for labels.
 
-    YDF reads integers and bools as strings. A column without any value is missing in every model.
+    YDF takes integers and bools for strings. In a column of NaN alone, every value is missing. Any
+    other column is returned as it is.
     """
     values = column.values
     if column.labels is not None or known is None:
@@ -90,17 +95,17 @@ def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Fore
 
 
 def is_listed(column: FrameColumn, at: int, forest: Forest) -> bool:
-    """Return whether the next of `Forest.pandas_categories` is for this column of a frame."""
+    """Return whether the next list of `Forest.pandas_categories` belongs to a frame's column."""
     if column.labels is None or not forest.pandas_categories:
         return False
-    is_empty = column.is_text and not column.labels  # texts, or numbers
+    is_empty = column.is_text and not column.labels  # it may be one of texts or of numbers
     return not is_empty or at in dict(forest.listed_categories)
 
 
 def to_numbers(
     column: FrameColumn, known: tuple[Any, ...] | None, at: int, name: str, forest: Forest
 ) -> Array:
-    """Return the values of a column; for categories, their index among the known ones.
+    """Return the numbers of a column; for categories, the indices of their labels in `known`.
 
     Raises:
         InputError: labels where the model has numbers, or the other way round.
@@ -130,7 +135,7 @@ def to_numbers(
     if forest.other_label is not None:
         other, code = forest.other_label, code | dict.fromkeys([(False, ""), (False, None)], np.nan)
         labels = [_spell_label(label, name) for label in labels]
-    # One more code, NaN, is for the place -1.
+    # The appended NaN is the code for index -1, a missing value.
     codes = np.array([code.get(_label_key(label), other) for label in labels] + [np.nan])
     return codes[column.values]
 
@@ -151,7 +156,7 @@ def _check_texts(
 
 
 def _is_compared(forest: Forest, at: int) -> bool:
-    """Return whether a column is compared with thresholds."""
+    """Return whether a test of the model compares this column with a threshold."""
     compares = ~forest.is_leaf
     compares[list(forest.categories)] = False
     return bool(np.any(forest.feature[compares] == at))
@@ -172,7 +177,7 @@ def _read_numeric_labels(column: FrameColumn, name: str) -> Array:
 
 
 def _spell_label(label: Any, name: str) -> str | None:
-    """Return a label as YDF spells it."""
+    """Return a label as the string by which YDF knows it."""
     if isinstance(label, bool | np.bool_):
         return "true" if label else "false"
     if isinstance(label, int | np.integer):
@@ -186,5 +191,5 @@ def _spell_label(label: Any, name: str) -> str | None:
 
 
 def _label_key(label: Any) -> tuple[bool, Any]:
-    """Return a key that differs for True and 1, which are equal in Python."""
+    """Return a dictionary key for a label; unlike the labels themselves, True and 1 differ."""
     return isinstance(label, bool | np.bool_), label

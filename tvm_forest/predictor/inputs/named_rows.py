@@ -1,6 +1,6 @@
-"""Rows whose values are named: a dict, a list of dicts, a Series of pandas.
+"""Reads rows that map column names to values: a dict, a list of dicts, a Series of pandas.
 
-takes: rows by name; gives: NamedRows, a frame with the columns of the model in its order.
+takes: such rows; gives: NamedRows, a frame with the columns of the model in its order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .values import list_some
 
 
 class NamedRows:
-    """Rows by name as a frame.
+    """A frame made of rows that map column names to values.
 
     Attributes:
         columns: names of the columns.
-        values: for each column, the value of every row; None and NaN are missing.
-        labelled: places of the columns that hold categories, which are matched by label.
+        values: for each column, a list with the value of every row; None and NaN are missing.
+        labelled: indices of the columns whose categories the model knows by their labels.
     """
 
     def __init__(self, columns: Iterable[str], rows: list[dict[str, Any]], labelled: set[int]):
@@ -34,10 +34,10 @@ class NamedRows:
 
 
 def gather_named(rows: Any, forest: Forest) -> Any:
-    """Convert rows by name to a frame; return other rows unchanged.
+    """Convert rows that map column names to values to `NamedRows`; return other rows unchanged.
 
     Raises:
-        InputError: the model has no names, or a row lacks one of them or has another one.
+        InputError: the model has no feature names, or a row lacks a name or has an unknown one.
     """
     if isinstance(rows, Mapping) and not hasattr(rows, "tocsr"):
         named = [rows]
@@ -87,5 +87,5 @@ def _is_series(rows: Any) -> bool:
 
 
 def _clean(value: Any) -> Any:
-    """Return NaN for the objects by which frames mark a missing value."""
+    """Replace pandas' NA and NaT, which mark a missing value, by NaN."""
     return np.nan if type(value).__name__ in ("NAType", "NaTType") else value

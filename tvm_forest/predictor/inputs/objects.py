@@ -1,12 +1,12 @@
-"""Numbers given as Python objects or strings, in arrays and lists: Decimal, None, "1.5".
+"""Converts numbers given as Python objects or strings, such as Decimal, None or "1.5".
 
-takes: arrays of objects or texts, lists; gives: arrays of numbers, with the roundings of the
-library of the model.
+takes: arrays of objects or texts, lists; gives: arrays of numbers, rounded as the model's training
+library rounds them.
 
-XGBoost and LightGBM make numpy arrays of lists, and then float32 of objects, but estimators of
-LightGBM float64 of arrays of them. scikit-learn makes the dtype of its rows of the values in both,
-and of texts. CatBoost takes each value for a double. None is missing to all. Other libraries take
-no objects.
+XGBoost and LightGBM turn lists into numpy arrays, and then objects into float32; estimators of
+LightGBM turn arrays of objects into float64. scikit-learn converts the values of lists, of arrays
+of objects and of strings to the dtype of its rows. CatBoost converts each value to a double. All
+take None for a missing value. Other libraries accept no objects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...forest import Array, Forest
 from .checks import refusal
 
 _OBJECTS, _TEXTS = "O", "US"
-"""Kinds of numpy's dtypes for objects, and for strings."""
+"""The `kind` letters of numpy's dtypes for objects, and for strings."""
 
 
 def read_objects(array: Array, forest: Forest) -> Array:
@@ -35,7 +35,13 @@ def read_objects(array: Array, forest: Forest) -> Array:
 
 
 def read_list(rows: Any, forest: Forest) -> Array:
-    """Convert a list to an array, of numbers if the library converts values one by one."""
+    """Convert a list to an array.
+
+    Its dtype is numpy's choice, unless the training library has one for lists or their objects.
+
+    Raises:
+        InputError: a value is not a number, and must be converted to one.
+    """
     if forest.object_dtype is None or not reads_lists_as_objects(forest):
         array = np.asarray(rows)
         if forest.other_dtype is None or array.dtype.kind != _OBJECTS:
@@ -50,7 +56,7 @@ def reads_lists_as_objects(forest: Forest) -> bool:
 
 
 def _to_numbers(values: Any, dtype: str) -> Array:
-    """Return objects as numbers of a dtype.
+    """Convert objects, in an array or a list, to numbers of a dtype.
 
     Raises:
         InputError: one of them is not a number.

@@ -3,8 +3,7 @@
 takes: arrays, columns, frames; gives: numbers that are rounded as often as the library rounds them.
 
 A large integer that is converted to float64 and then to float32 may differ from the nearest
-float32. Libraries differ in the numbers that they convert so, and some do it for one kind of frame
-only.
+float32. Each library does this for other inputs, some of them for one kind of frame only.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
     from .column_names import Kind
 
 _DIRECT = frozenset(map(np.dtype, ("float32", "float64")))
-"""Dtypes of numbers that skip `Forest.other_dtype`."""
+"""Dtypes that libraries convert directly, without `Forest.other_dtype` in between."""
 
 
 def pass_array(array: Array, forest: Forest) -> Array:
-    """Convert an array to the intermediate dtype of its library.
+    """Convert an array to the dtype through which the training library converts such an array.
 
     Raises:
         InputError: XGBoost would misread its bytes.
@@ -37,9 +36,12 @@ def pass_array(array: Array, forest: Forest) -> Array:
 
 
 def pass_numbers(array: Array, forest: Forest) -> Array:
-    """Do the same for numbers that skip `Forest.other_dtype`, such as those of frames.
+    """Convert numbers like `pass_array`, but never to `Forest.other_dtype`; frames skip that.
 
     CatBoost converts long doubles, and numbers in foreign byte order, through Python floats.
+
+    Raises:
+        InputError: XGBoost would misread their bytes.
     """
     dtype, library = array.dtype, forest.library
     is_long = dtype.kind == "f" and dtype.itemsize > 8
@@ -57,13 +59,13 @@ def pass_numbers(array: Array, forest: Forest) -> Array:
 def pass_column(
     numbers: Array, missing: Array | None, series: Any, kind: Kind, forest: Forest
 ) -> Array:
-    """Convert a column to the intermediate dtype of its library.
+    """Convert a column to the dtype through which the training library converts such a column.
 
     Args:
-        numbers: (R,), of any dtype.
-        missing: bool (R,), missing values, or None.
-        series: the column, if it is of pandas.
-        kind: of the frame.
+        numbers: (R,) values, of any dtype.
+        missing: bool (R,), true where a value is missing; None if none is.
+        series: the column as a pandas Series, or None for frames of other libraries.
+        kind: the library of the frame.
         forest: the model.
     """
     library, dtype = forest.library, getattr(series, "dtype", None)
@@ -71,28 +73,28 @@ def pass_column(
     has_gaps = missing is not None and bool(missing.any())
     if library == "catboost":
         is_split = kind == "pandas" and (has_gaps or is_object)
-    elif library == "ydf":  # numpy makes floats of Python's integers, and not of its own
+    elif library == "ydf":  # numpy converts Python's integers to floats, but not its own ones
         is_split = has_gaps or (is_object and int in set(map(type, series)))
-    else:  # XGBoost takes what Arrow makes of columns of pandas that Arrow holds
+    else:  # XGBoost reads pandas columns that Arrow stores as Arrow converts them
         is_split = library == "xgboost" and has_gaps and hasattr(dtype, "pyarrow_dtype")
     return numbers.astype(np.float64) if is_split else pass_numbers(numbers, forest)
 
 
 def pass_entries(entries: Array, matrix: Any, forest: Forest) -> Array:
-    """Convert the entries of a sparse matrix to the intermediate dtype of its library.
+    """Convert the entries of a sparse matrix to the dtype through which the library converts them.
 
-    CatBoost takes those of other formats than CSR and CSC one by one.
+    CatBoost reads the entries of formats other than CSR and CSC one by one, as doubles.
     """
     is_split = forest.library == "catboost" and matrix.format not in ("csr", "csc")
     return entries.astype(np.float64) if is_split else pass_numbers(entries, forest)
 
 
 def join_columns(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> Array | None:
-    """Return the single array that the library first makes of a frame, None if it makes none.
+    """Return a frame as the one array into which the library converts it, or None.
 
-    scikit-learn makes an array of all columns and then one of float32, but converts the columns of
-    pandas one by one where some are bools or may have gaps. XGBoost and LightGBM do not know record
-    batches, and leave them to numpy.
+    None if the library converts the frame column by column. scikit-learn makes one array of all
+    columns and converts it to float32, but converts the columns of pandas one by one if some are
+    bools or may have gaps. XGBoost and LightGBM let numpy convert record batches.
     """
     library = forest.library
     if forest.category_names or forest.pandas_categories or kind == "named":
@@ -106,7 +108,7 @@ def join_columns(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -
             if library in ("xgboost", "lightgbm") and type(frame).__name__ == "RecordBatch":
                 array = np.asarray(frame)
                 return array.astype(np.float32) if array.dtype.kind == "O" else array
-    except (TypeError, ValueError, OverflowError):  # columns are refused by name, or read
+    except (TypeError, ValueError, OverflowError):  # the caller reads, or refuses, each column
         pass
     return None
 

@@ -1,8 +1,8 @@
-"""Surplus columns after those of the model, and missing unread columns: CatBoost accepts both.
+"""Drops surplus columns and adds missing ones that no tree reads: CatBoost accepts both.
 
-takes: frames, arrays; gives: frames with all columns that the model has, arrays as wide as it.
+takes: frames, arrays; gives: frames with all columns of the model, arrays of the model's width.
 
-What stands in a column that no tree reads is 0, which is a number and a category.
+An added column holds zeros, since 0 is both a number and a category.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def fit_width(array: Array, forest: Forest) -> Array:
-    """Return rows of the model's width: surplus columns are cut, unread ones added."""
+    """Return rows of the model's width if they lack only unread columns, else as they are.
+
+    Surplus columns on the right are cut off.
+    """
     if not forest.spares_columns or array.ndim != 2:
         return array
     lacks = forest.given_width - array.shape[1]
@@ -30,11 +33,12 @@ def fit_width(array: Array, forest: Forest) -> Array:
 
 
 def add_unread(frame: Any, names: list[str], kind: Kind, forest: Forest) -> Any:
-    """Return a frame with the missing columns that no tree reads.
+    """Return a frame to which the missing columns that no tree reads were added.
 
     Args:
-        frame, kind: see `column_names`.
-        names: of its columns.
+        frame: of the library `kind`.
+        names: the names of its columns.
+        kind: the library of the frame.
         forest: the model.
     """
     if not forest.spares_columns or kind == "named":

@@ -1,4 +1,4 @@
-"""Rows of scipy.sparse.
+"""Converts rows that are a sparse matrix or array of scipy.
 
 takes: sparse matrices and arrays; gives: dense (R, F) arrays.
 """
@@ -16,24 +16,24 @@ from .checks import check_in_place, check_numbers, check_shape, refusal
 from .roundings import pass_entries
 
 BLOCK_BYTES = 1 << 22
-"""Bytes of dense rows that are in memory at once, for which the caches have room."""
+"""Bytes of a block of dense rows (4 MiB), small enough to stay in the CPU's caches."""
 
 
 def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
-    """Return the rows of a sparse matrix or array, with `forest.absent` where it has no entry.
+    """Return a sparse matrix or array as a dense array, with `forest.absent` where it has no entry.
 
-    Explicit zeros are zeros. Formats other than CSR go through `tocsr`, which adds up duplicates
-    of COO, as the training libraries do; of CSR and CSC they take the first or the last one, by
-    format and library, so duplicates are refused there.
+    Explicit zeros stay zeros. Other formats are converted to CSR by `tocsr`, which adds up
+    duplicates of COO, as the training libraries do. Of duplicates in CSR and CSC a library takes
+    the first or the last, so they are refused.
 
     Args:
-        rows: anything with `tocsr`.
+        rows: any object with a method `tocsr`.
         forest: the model.
-        dtype: of the result.
+        dtype: the dtype of the result.
 
     Raises:
         InputError: wrong shape or dtype, an entry outside the matrix, two in one place, or one
-            within `forest.sparse_above` of zero.
+            that is not zero and no farther from zero than `forest.sparse_above`.
     """
     check_numbers(rows.dtype, dtype)
     if forest.spares_columns and len(rows.shape) == 2 and rows.shape[1] > forest.row_width:
@@ -60,7 +60,7 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
 class SparseBlocks:
     """A sparse matrix of many rows, converted block by block.
 
-    `len` of it is the number of its rows.
+    `len` returns its number of rows.
     """
 
     def __init__(self, rows: Any, forest: Forest) -> None:
@@ -90,14 +90,14 @@ class SparseBlocks:
         return int(self._matrix.shape[0])
 
     def split(self, multiple: int) -> Iterator[tuple[int, Any]]:
-        """Yield (first row, rows) of blocks, which begin at multiples of `multiple`."""
+        """Yield (index of the first row, sparse rows) per block; `multiple` divides the index."""
         step = -(-BLOCK_BYTES // (multiple * self._row_bytes)) * multiple
         for begin in range(0, len(self), step):
             yield begin, self._matrix[begin : begin + step]
 
 
 def are_many(rows: Any, forest: Forest) -> bool:
-    """Return whether rows are a sparse matrix that is read block by block."""
+    """Return whether rows are a sparse matrix so large that it is converted block by block."""
     if not hasattr(rows, "tocsr") or forest.encoder is not None or len(rows.shape) != 2:
         return False
     itemsize = np.dtype(forest.row_dtype).itemsize
@@ -109,7 +109,7 @@ def _damaged(error: Exception) -> InputError:
 
 
 def _check_sizes(entries: Array, forest: Forest) -> None:
-    """Raise InputError for an entry that is not farther from zero than `forest.sparse_above`."""
+    """Raise InputError for a nonzero entry no farther from zero than `forest.sparse_above`."""
     if not forest.sparse_above:
         return
     small = (entries != 0) & (np.abs(entries) <= forest.sparse_above)
@@ -121,7 +121,7 @@ def _check_sizes(entries: Array, forest: Forest) -> None:
 
 
 def _check_places(rows: Any) -> None:
-    """Raise ValueError for positions outside the matrix, where scipy would access bad memory."""
+    """Raise ValueError for positions outside the matrix, where scipy would read foreign memory."""
     form, shape = getattr(rows, "format", ""), rows.shape
     if form == "coo":
         entries = len(rows.data)

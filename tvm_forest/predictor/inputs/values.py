@@ -15,21 +15,21 @@ from ...forest.memberships import mark_missing
 from .checks import row_refusal
 
 UNWANTED: dict[str, Callable[[Array], Array]] = {"nan": np.isnan, "inf": np.isinf}
-"""Numbers that a model may refuse, by their name in `Forest.refuses`."""
+"""For each word of `Forest.refuses` about numbers, the function that finds such numbers."""
 
 _REMEDIES = {
     "nan": "fill in or drop rows with missing values first",
     "inf": "clip the values to the range of {dtype} first",
 }
 _WHOLE = CategoryRule("left", fractions_none=True)
-"""Name of a category in messages, for models without tests of categories."""
+"""Rule that converts values to codes of categories, for models without tests of categories."""
 
 
 def check_values(array: Array, forest: Forest) -> None:
     """Raise InputError if rows contain values that the source object or the user refuses.
 
     Args:
-        array: (R, row_width) in the row dtype, for a number may be infinite only there.
+        array: (R, row_width), converted to the row dtype, in which a number may become infinite.
         forest: its fields `refuses` and `refuses_unseen` decide.
     """
     if forest.refuses_unseen and forest.encoder is None:
@@ -67,15 +67,15 @@ def _check_codes(array: Array, forest: Forest) -> None:
 def check_labels(
     labels: Sequence[Any], places: Array, codes: Array, column: int, forest: Forest, known: Any
 ) -> None:
-    """Raise InputError if a column has a label that the model refuses.
+    """Raise InputError if a column has a label that the model does not know.
 
     Args:
-        labels: of a column; None among them is missing.
-        places: (R,), the place of each row's label; -1 where it is missing.
-        codes: (R,), the code of each row, NaN where there is none.
-        column: its number.
+        labels: the distinct labels of the column, where None is missing.
+        places: (R,), the index in `labels` of each row's label; -1 where it is missing.
+        codes: (R,), the model's code for each row's label, NaN where it has none.
+        column: the number of the column.
         forest: the model.
-        known: its labels by their codes; None where they are numbers.
+        known: the model's labels, in the order of their codes; None if labels are numbers.
     """
     unknown = np.isnan(codes)
     if column in forest.refuses_unseen:
@@ -105,5 +105,5 @@ def unknown_category(
 
 
 def list_some(labels: Sequence[Any]) -> str:
-    """Return the first of some labels as a text."""
+    """Return the first eight labels as a text for messages."""
     return ", ".join(map(repr, labels[:8])) + (", ..." if len(labels) > 8 else "")

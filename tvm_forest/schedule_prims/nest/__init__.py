@@ -130,7 +130,7 @@ class Loop:
 
     @property
     def is_walked_alike(self) -> bool:
-        """Whether one vector walk takes trees of all shapes alike."""
+        """Whether the loop is one vector walk whose code does not depend on the shapes of trees."""
         return self.simdize not in (None, "gather")
 
     @property
@@ -228,8 +228,8 @@ def list_values(
 ) -> npt.NDArray[np.int64]:
     """Return the sums of the values of a kind's loops on a path that guards allow, int64, in order.
 
-    Loops in (0, 5, 2) and (0, 2, 1) with a guard below 5 give 0, 1, 2, 3, 4. Of a specialized loop,
-    only the iteration counts in which the next loop of the path runs. All counts must be known.
+    Loops in (0, 5, 2) and (0, 2, 1) with a guard below 5 give 0, 1, 2, 3, 4. A specialized loop has
+    only the value for which the next loop of the path runs. All numbers of iterations are known.
     """
     cases = (*(inside.case for inside in path[1:]), None)
     runs = (x if i is None else x.take_iteration(i) for x, i in zip(path, cases, strict=True))
@@ -290,7 +290,7 @@ class Nest:
         return 1 if self.vectors else self.classes
 
     def runs_over_rounds(self, loop: Loop) -> bool:
-        """Return whether code serves any number of rounds: no cut, unrolled or shared loop."""
+        """Return whether a tree loop runs over all rounds, so that their number may be data."""
         of_rows = loop.simdize not in (None, "octets", "pieces")
         if loop.kind != "tree" or of_rows or loop.is_specialized:
             return False

@@ -1,6 +1,6 @@
-"""Converts loop settings to plain values that IR and JSON can hold, and back.
+"""Converts the settings of loops to plain values that IR and JSON can hold, and back.
 
-takes: loops; gives: numbers, texts, lists and dicts; and the other way round.
+takes: loops; gives: marks, that is numbers, texts, lists and dicts; and the other way round.
 
     interleave("b1", 16), cache("b1", "pack")  -->  {"interleave": 16, "cache": "pack"}
 """
@@ -32,8 +32,10 @@ MARKS: dict[str, tuple[str, ...]] = {
     "ordered_reduce": ("reduce",),
     "shared_reduce": ("reduce",),
 }
-"""The directives that annotate a loop, each with its field of `Loop` and its stored arguments,
-in an order in which none refuses the setting of an earlier one."""
+"""For each directive that annotates a loop, its field of `Loop` and the names of its arguments.
+
+The order is such that all annotations of a loop can be applied one after the other.
+"""
 
 
 def marks_of(loop: Loop) -> Told:
@@ -45,7 +47,7 @@ def marks_of(loop: Loop) -> Told:
             value = [value, int(loop.check)]
         if field == "reduce":
             value = loop.width if word == f"{value}_reduce" else None
-        if value != getattr(Loop, field):  # what it is where nothing is said
+        if value != getattr(Loop, field):  # not the default
             said[word] = int(value) if isinstance(value, bool) else value
     return said
 

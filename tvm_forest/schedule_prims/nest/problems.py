@@ -35,8 +35,11 @@ class Problem:
 
 
 MAX_VALUES = 10**6
-"""Most values of a kind's loops on a path for which it is checked; sound nests have no more values
-than rows, classes or trees, and a few that guards exclude."""
+"""Largest number of values of the loops of one kind for which coverage is checked.
+
+In a sound nest, loops have only as many values as there are rows, classes or trees, and a few more
+that guards exclude.
+"""
 
 
 def does_each_once(nest: Nest) -> bool:
@@ -73,7 +76,7 @@ def _list_first_values(
     """Return the loops' values up to `end` and some beyond; None if there are too many."""
     rows = end if kind == "batch" else 1
     sizes = [(x, _count(x.stop, rows), _count(x.step, rows)) for x in path]
-    # of values far behind the end, as large tiles have them, the first ones are enough
+    # large tiles have values far beyond the end, of which the first ones are enough
     loops = [replace(x, stop=min(stop, end + step), step=step) for x, stop, step in sizes]
     counts = [x.count or 0 for x in loops if x.kind == kind]
     return None if prod(counts) > max(MAX_VALUES, 8 * end) else list_values(loops, guards, kind)

@@ -1,4 +1,4 @@
-"""Data about machines: their features, and the durations of a prediction's operations.
+"""Data about machines: CPU features, and the durations of a prediction's operations.
 
 takes: Target; gives: the most similar Machine.
 
@@ -79,7 +79,7 @@ class Machine:
         """Read a machine's file; `where` names it in errors.
 
         Raises:
-            InputError: it is damaged, or of another version.
+            InputError: the text is damaged, or of another version.
         """
         try:
             data: dict[str, Any] = json.loads(text)
@@ -160,7 +160,7 @@ def nearest(machines: tuple[Machine, ...], target: Target) -> Machine:
     """Return the machine most similar to a target: by its name, else by its features and maker.
 
     If the most similar one is another maker's, or has other features, its durations and caches are
-    moved halfway to the medians, since its peculiarities may be its own.
+    moved halfway to the medians of all machines, since the target may not share its peculiarities.
     """
     named = dict(target.options).get("mcpu")
     likeness = {i: _likeness(machine, target, named) for i, machine in enumerate(machines)}
@@ -175,7 +175,7 @@ def _likeness(machine: Machine, target: Target, named: Any) -> tuple[bool, ...]:
 
 
 def _temper(machine: Machine, machines: tuple[Machine, ...]) -> Machine:
-    """Return a machine with durations and caches halfway, by factors, to the medians of all."""
+    """Return a machine with the geometric means of its numbers and the medians of all machines."""
 
     def halfway(x: float, others: Iterable[float]) -> float:
         known = sorted(others)

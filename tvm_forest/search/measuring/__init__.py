@@ -36,14 +36,14 @@ from .child import Child, Failure
 from .progress import ProgressBar
 
 LEAST_POOL_ROWS, POOL_BATCHES, MAX_POOL_BYTES = 2048, 4, 1 << 25
-"""Least number of distinct rows to predict, and of batches, and the most bytes they may take."""
+"""Least numbers of distinct rows and of batches, and the largest size of rows in bytes."""
 
 CHECK_ROWS = 97
 """Number of rows whose predictions are checked: no multiple of a block."""
 
 Ask = Callable[..., Any]
-"""Takes a schedule, a batch size, the best seconds, and the time limit `seconds`; returns
-CallTimes or a Failure."""
+"""A function of a schedule, a batch size, the seconds of the best schedule, and the time limit
+`seconds`, which returns CallTimes or a Failure."""
 
 
 @dataclass(frozen=True)

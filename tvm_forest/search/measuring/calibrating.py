@@ -35,20 +35,19 @@ TURNS, TURN_SECONDS, TICKS = 5, 0.003, 5
 """Number of turns of timing, their least seconds, and calls per reading of the clock."""
 
 MOST_BATCHES, ROW_BYTES, WIDE_ROW_BYTES = 64, 64 << 20, 4096
-"""Most distinct batches of rows, most bytes of all, and bytes from which a row counts as wide."""
+"""Largest number of distinct batches of rows; bytes of all rows; bytes from which a row is wide."""
 
 BELIEF = 0.15
-"""Weight of an error relative to an operation's guess, compared with an error of a call."""
+"""Weight of an operation's deviation from its guess, relative to that of a call from its time."""
 
 LEAST_SHARE = 0.15
-"""Least duration of an operation, as a share of its guess: several may explain the same calls,
-but none is free."""
+"""Least duration of an operation, as a share of its guess, since no operation is free."""
 
 TRUSTED = 0.2
 """Errors, in logarithms, up to which calls count fully; larger ones are disturbances."""
 
 ROUNDS, DESCENTS, SETTLED = 8, 1000, 1e-4
-"""Most reweightings, most descent steps for each, and the relative change at which steps stop."""
+"""Number of reweightings, largest number of descent steps for each, and relative change to stop."""
 
 
 class Clock:
@@ -122,7 +121,7 @@ def time_cells(cells: list[Cell], forest: Forest, target: Target, clock: Clock) 
 
 
 def _cut_batches(batch: int, forest: Forest) -> list[Array]:
-    """Return distinct batches of rows; wide rows are so many that each is read from memory."""
+    """Return distinct batches of rows; if rows are wide, so many that caches do not hold them."""
     numbers = _draw_numbers()
     count = len(numbers) // (batch * forest.n_features)
     if forest.n_features * 4 < WIDE_ROW_BYTES:

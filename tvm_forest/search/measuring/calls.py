@@ -43,11 +43,11 @@ DEEP = Shape(32, 9, cuts=60)
 LOPSIDED, NARROW = Shape(64, 12, cuts=60, lopsided=True), Shape(32, 6)
 
 BLOCK, LEAST_LANES, TALL_BLOCK = 64, 16, 2048
-"""Rows of a block of walks, of the smallest block walked in vector lanes, and of one that
-the first cache does not hold."""
+"""Numbers of rows in a block: the usual one, the least in vector lanes, and one that the first
+cache does not hold."""
 
 WAYS = ("trees", "rows")
-"""What is interleaved: trees or rows."""
+"""The two kinds of interleaved walks: through several trees, or of several rows."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def list_cells(target: Target) -> Iterator[Cell]:
 
 
 def _list_walks(target: Target) -> Iterator[Cell]:
-    """Yield walks hop by hop, through trees in the first cache."""
+    """Yield cells of walks hop by hop, through trees in the first cache."""
     untiled = [(PADDED, 1), (ANY_FOREST, 1), (WORD_NODES, 1), (CODED, 1)]
     tiled = [(name, size) for name in (PADDED, ANY_FOREST) for size in (4, 8)]
     ways = [("trees", x) for x in (2, 4, 8, 10, 16)] + [("rows", x) for x in (4, 8, 16)]
@@ -96,7 +96,7 @@ def _list_walks(target: Target) -> Iterator[Cell]:
 
 
 def _list_far_walks() -> Iterator[Cell]:
-    """Yield walks whose nodes are in farther caches."""
+    """Yield cells of walks whose nodes are in farther caches."""
     for layout, tile in ((WORD_NODES, 1), (CODED, 1), (ANY_FOREST, 8)):
         point = walk_point(layout, tile, "rows", 8)
         yield from (Cell(SHALLOW, point._replace(block=block)) for block in (16, ROWS))
@@ -119,7 +119,7 @@ def _list_far_walks() -> Iterator[Cell]:
 
 
 def _list_rows_and_leaves() -> Iterator[Cell]:
-    """Yield walks with wide rows, other dtypes, leaf vectors, and single rows."""
+    """Yield cells of walks with wide rows, other dtypes, leaf vectors, and single rows."""
     for shape in (WIDE_FINE, FINE, DOUBLE):
         yield from _spread(shape, (walk_point(CODED, 1, x, 8) for x in WAYS))
     words = [walk_point(WORD_NODES, 1, "rows", x) for x in (8, "gather")]
@@ -135,7 +135,7 @@ def _list_rows_and_leaves() -> Iterator[Cell]:
 
 
 def _list_planes() -> Iterator[Cell]:
-    """Yield bit planes."""
+    """Yield cells of walks by bit planes."""
     blocks = sorted(LANE_COUNTS["bits"])
     points = [_vector_point(BIT_PLANES, x, "bits") for x in blocks]
     batch = 2 * blocks[-1]
@@ -148,7 +148,7 @@ def _list_planes() -> Iterator[Cell]:
 
 
 def _list_permutes() -> Iterator[Cell]:
-    """Yield permutes and octets."""
+    """Yield cells of walks by permutes and by octets."""
     octets, more = Point(1, OCTETS, 0, "trees", "octets"), NARROW._replace(features=64)
     for shape in (SHALLOW, NARROW, SMALL, SECOND, THIRD, more):
         yield from (Cell(shape, octets, x) for x in (1, ROWS))

@@ -6,9 +6,9 @@ The child is a fresh interpreter, so scripts need no `if __name__ == "__main__"`
 passed by name and arguments by pickle, through pipes. One child answers many calls; after a crash,
 or when time or memory runs out, the next call starts and prepares another child.
 
-The duration of a call is wall time minus the time its threads wait for busy cores: so a busy
-machine ends no call that would finish on an idle one, and endless loops and waits are ended all the
-same.
+The duration of a call is wall time minus the time that its threads wait for busy cores. So a call
+that would finish in time on an idle machine is not ended on a busy one, but endless loops and waits
+are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ...system.code_cache import OFF, VARIABLE
 
 START = f"import sys; from {__name__} import serve; serve(*sys.argv[1:])"
 PREPARE_SECONDS = 300.0
-"""Most seconds that the preparation of a child may take."""
+"""Time limit for preparing a child, in seconds."""
 
 LOOK_SECONDS = 0.05
 """Seconds between two checks of a child."""
@@ -51,7 +51,7 @@ STATUSES = {
 """Windows exit codes that correspond to signals."""
 
 ORPHAN_SECONDS = 600.0
-"""Seconds, besides ten times its limit, after which a call ends by itself: its parent is gone."""
+"""A call that takes ten times its limit plus so many seconds ends itself: its parent is gone."""
 
 
 class Failure(NamedTuple):
@@ -67,9 +67,9 @@ class Failure(NamedTuple):
 
 
 class Child:
-    """A child process.
+    """A child process that runs functions.
 
-    It starts at once, restarts with the next call if it ended, and ends by `close`.
+    It starts at once, restarts with the next call if it has ended, and is ended by `close`.
 
     A request is a pickled function, its arguments and a time limit; the answer is the pickled
     result or a `Failure`.
@@ -80,7 +80,7 @@ class Child:
 
         Args:
             modules: modules that it imports while it waits for the first call.
-            megabytes: memory at which it is ended.
+            megabytes: the process is killed when it uses more memory than this.
         """
         self._modules, self._megabytes = modules, megabytes
         self._prepare: tuple[Callable[..., Any], tuple[Any, ...]] = os.getpid, ()
@@ -140,13 +140,13 @@ class Child:
             self._process = None
 
     def _start(self) -> None:
-        # What a candidate prints, and the words of a crash, are read back if it fails.
+        # The output of a candidate, and the message of a crash, are read back if it fails.
         self._output = tempfile.TemporaryFile()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._output}
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         command = [sys.executable, "-c", START, *self._modules]
         self._is_ready = False
-        # What is built once to be timed would only drive other code out of the cache.
+        # No cache: code that is built once, to be timed, would only evict other code.
         environment = {**os.environ, "PYTHONPATH": paths, VARIABLE: OFF}
         self._process = subprocess.Popen(command, env=environment, **pipes)
 
@@ -219,19 +219,19 @@ class TimeTaken:
     """
 
     def __init__(self, process: int) -> None:
-        """Begin to measure."""
+        """Begin to measure a process, given by its id."""
         self._process, self._begin = process, time.monotonic()
         self._first = look_at(process)
         self._known = dict(self._first.waits) if self._first else {}
         self._looked, self._slept = self._begin, 0.0
 
     def measure(self) -> float:
-        """Return the seconds so far."""
+        """Return the seconds that the process has worked or slept so far."""
         now, found = time.monotonic(), look_at(self._process)
         if found is None or self._first is None:
             return now - self._begin
         self._known |= found.waits
-        if found.sleeps:  # a look that comes late does not know for how long
+        if found.sleeps:  # if this check is late, it is unknown for how long
             self._slept += min(now - self._looked, 2 * LOOK_SECONDS)
         self._looked = now
         longest: dict[int, float] = {}
@@ -287,7 +287,7 @@ def serve(*modules: str) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed is no answer
+    os.dup2(2, 1)  # printed text must not mix with answers
     for name in modules:
         importlib.import_module(name)
     with contextlib.suppress(EOFError):

@@ -1,6 +1,6 @@
-"""The child's functions for a GPU, and for GPU code emulated on the CPU ("simt").
+"""The functions that a child runs to measure on a GPU, or GPU code emulated on the CPU ("simt").
 
-takes: a schedule as text; gives: `CallTimes`, by the GPU's own events.
+takes: a schedule as text; gives: `CallTimes`, measured by the GPU's own events.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from . import measure
 from .child import Child, Failure
 
 OPEN_SECONDS = 60.0
-"""Most seconds to open a GPU."""
+"""Time limit for opening a GPU, in seconds."""
 
 COPY_BYTES = 1 << 26
-"""Bytes of a copy that keeps a GPU busy, for some 50 to 500 us."""
+"""Size in bytes of a copy that keeps a GPU busy for about 50 to 500 us."""
 
 MAX_QUEUED, MAX_TRIES = 256, 4
-"""Most calls, and copies, queued in a stream at once, which holds about a thousand; and tries
-with more copies ahead."""
+"""Largest number of calls, and of copies, queued in a stream at once (it holds about a thousand);
+and the number of attempts, each with more copies before the calls."""
 
 
 def identify_in(child: Child, target: Target) -> str:
@@ -120,7 +120,7 @@ class GpuTimer:
     """
 
     def __init__(self, driver: Any, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Time a copy first; `clock` is the host's clock."""
+        """Allocate memory for copies, and measure how long one takes; `clock` is the host's."""
         self._driver, self._clock = driver, clock
         self._size = min(COPY_BYTES, driver.memory // 64)
         self._pieces = [driver.pool.take(self._size, 0) for _ in range(2)]

@@ -22,10 +22,10 @@ from ...schedule_prims import Schedule
 from ...target import Target
 
 ROUND_SECONDS = 0.004
-"""Least seconds of a round, which has at least one call."""
+"""Least duration of a round in seconds; a round has at least one call."""
 
 LEAST_ROUNDS, MAX_ROUNDS, MAX_SECONDS = 5, 15, 0.3
-"""Least and most rounds of a candidate, and the seconds after which only the least are made."""
+"""Least and largest number of rounds of a candidate; after so many seconds, only the least."""
 
 HOPELESS_RATIO, FAR_RATIO = 1.5, 5.0
 """Ratio to the best time above which no more rounds are measured: after the least
@@ -39,13 +39,13 @@ NEAR_RATIO, MAX_PAIRS, LEAST_PAIRS = 1.25, 9, 3
 rounds of each: a disturbance of half a second affects both."""
 
 MAX_BATCHES = 256
-"""Most distinct batches that calls use in turn."""
+"""Largest number of distinct batches that calls use in turn."""
 
 COMPILER = "tvm_forest.predictor.building"
 """The module that a child imports before its first request."""
 
 MAX_BUILT = 8
-"""Built schedules that are kept, for other batch sizes."""
+"""Number of built schedules that are kept, since they may be measured for other batch sizes."""
 
 
 class TrialSetup(NamedTuple):
@@ -103,13 +103,13 @@ class TimedCalls(NamedTuple):
         return self.clock() - before
 
     def run_warm(self, first: int, calls: int) -> float:
-        """Return the seconds of one call, after one that brings the model back into the caches."""
+        """Return the mean seconds of a call, after an untimed one that warms up the caches."""
         self.run(first, 1)
         return self.run(first + 1, calls) / calls
 
 
-_setups: list[TrialSetup] = []  # the one of this process, which is a child
-_fastest: dict[int, tuple[TimedCalls, CallTimes]] = {}  # by batch, of what this process measured
+_setups: list[TrialSetup] = []  # one setup, that of this child process
+_fastest: dict[int, tuple[TimedCalls, CallTimes]] = {}  # by batch, the fastest measured here
 
 
 def prepare(setup: TrialSetup) -> None:
@@ -147,7 +147,7 @@ def measure_candidate(schedule: str, batch: int, best: float) -> CallTimes:
     setup, loops = current_setup(), Schedule.from_json(schedule).loops()
     predictor = _build(schedule)
     check_margins(setup, predictor.predict_margin, batch, any(loop.parallel for loop in loops))
-    # On one thread, what others on the machine do is no part of the thread's own time.
+    # On one thread, the thread's own time leaves out what other processes do meanwhile.
     clock = time.thread_time if setup.n_jobs == 1 else time.perf_counter
     call = functools.partial(predictor.predict_margin, n_jobs=setup.n_jobs)
     return time_beside_fastest(TimedCalls(call, cut_batches(setup.pool, batch), clock), batch, best)
@@ -181,10 +181,10 @@ def cut_batches(pool: Array, batch: int) -> list[Array]:
 
 
 def time_beside_fastest(calls: TimedCalls, batch: int, best: float) -> CallTimes:
-    """Time a candidate; if it comes near the fastest of this process, in turns with that.
+    """Time a candidate; if it is nearly as fast as the fastest so far, time both in turns.
 
-    Its time is then the fastest's times the median ratio of paired rounds, but no less than the
-    fastest's if its lead is small.
+    Its time is then that of the fastest times the median ratio of paired rounds, but no less than
+    that of the fastest if its lead is small.
     """
     times = time_in_rounds(calls, best)
     other, fastest = _fastest.get(batch, (calls, times))
