@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -27,6 +29,17 @@ START = tvm_forest.new_schedule(FOREST)
 )
 def test_objects_say_in_a_line_what_they_are(shown: object, text: str) -> None:
     assert text in repr(shown) and len(repr(shown)) < 200 and "\n" not in repr(shown)
+
+
+def test_notebooks_show_models_as_tables_and_schedules_as_loops() -> None:
+    predictor = tvm_forest.build(FOREST, schedule=START.interleave("tree", 4))
+    shown = predictor._repr_html_()
+    assert shown.startswith(f"<table><caption>{escape(repr(predictor))}</caption>")
+    assert "<th>trees</th><td><pre>40</pre>" in shown
+    assert f"<th>from 1 rows on</th><td><pre>{escape(str(predictor.schedule))}</pre>" in shown
+    assert "<th>trees</th><td><pre>40</pre>" in FOREST._repr_html_()
+    assert START._repr_html_() == f"<pre>{escape(str(START))}</pre>"
+    assert "<b>" not in replace(FOREST, source="<b>")._repr_html_()
 
 
 def test_forests_differ_that_differ_in_rounds_left_out() -> None:

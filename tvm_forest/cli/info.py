@@ -6,13 +6,13 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from .. import api
 from ..errors import InputError
 from ..forest import Forest
+from ..forest.structure.facts import describe
 from ..frontends import SUPPORT
 from ..predictor import saving
 from ..schedule_prims import Schedule
@@ -83,38 +83,6 @@ def _script(func: Any) -> str:
     """Return what a function looks like, without what every one begins with."""
     lines = func.script(show_meta=False).splitlines()
     return "\n".join(line for line in lines if line and not line.startswith("#"))
-
-
-def describe(forest: Forest) -> dict[str, str]:
-    """Return what is worth knowing of a model, as text by name."""
-    depths = forest.depths
-    inner = ~forest.is_leaf
-    used = np.unique(forest.feature[inner]).size
-    missing = int(np.count_nonzero(forest.default_left & inner))
-    leaves = int(forest.is_leaf.sum())
-    span = f"{depths.min()} to {depths.max()}, mean {depths.mean():.1f}" if depths.size else "-"
-    return {
-        "model": forest.source,
-        "features": _count_features(forest, used),
-        "outputs": str(forest.n_outputs),
-        "rounds": str(forest.n_rounds),
-        "trees": str(forest.n_trees),
-        "depth": span,
-        "nodes": f"{forest.n_nodes}, of which {leaves} are leaves",
-        "distinct thresholds": str(len(forest.tests)),
-        "missing to the left": f"{missing} nodes",
-        "comparison": f"{forest.threshold.dtype} {forest.comparison}",
-        "link": forest.link,
-        "base score": ", ".join(f"{x:.9g}" for x in forest.base_score[:4])
-        + (", ..." if forest.n_outputs > 4 else ""),
-    }
-
-
-def _count_features(forest: Forest, used: int) -> str:
-    if forest.encoder is None:
-        return f"{forest.row_width}, of which {used} are tested"
-    own = f"{forest.given_width}, {len(forest.encoder.categories)} of categories"
-    return f"{own}, encoded in {forest.row_width} columns, of which {used} are tested"
 
 
 def _print_table(title: str, entries: dict[str, str]) -> None:

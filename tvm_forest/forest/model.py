@@ -21,6 +21,7 @@ from .c_functions import NumberFunction, apply_numpy_function
 from .memberships import add_columns, mark_missing
 from .rules import Array, Output
 from .structure import invariants
+from .structure.facts import ShownAsTable
 from .structure.input_meaning import InputMeaning
 from .structure.metadata import Unit, per_model, read_roles
 from .structure.output_meaning import OutputMeaning
@@ -28,7 +29,7 @@ from .structure.trees import Trees
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Forest(Trees, InputMeaning, OutputMeaning):
+class Forest(Trees, InputMeaning, OutputMeaning, ShownAsTable):
     """A decision forest with everything that decides the bits of its predictions.
 
     Its fields are those of three base classes, which describe them: `Trees`, the nodes with their

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import BuildError, UnsupportedModel
 from ..forest import Array, choose_labels
+from ..forest.structure.facts import ShownAsTable
 from ..layouts.laying_out import Compiled
 from ..layouts.laying_out.request import BuildRequest
 from ..runtime.linked import LinkedLibrary
@@ -45,7 +46,9 @@ Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
 
 
-class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, LiveMethods):
+class Predictor(
+    ContributionMethods, ClassMethods, EarlyMethods, PartMethods, LiveMethods, ShownAsTable
+):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
     Attributes:
@@ -368,7 +371,6 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         return f"<Predictor of {forest.source}: {size}, target {now._describe_target()}>"
 
     def _describe_target(self) -> str:
-        """Return the name of the target, for the repr."""
         return self.target.kind
 
     def _sums(

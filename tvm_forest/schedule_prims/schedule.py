@@ -63,6 +63,11 @@ class Schedule(Nest):
         told = (f"{x.do}({', '.join(map(repr, x.arguments.values()))})" for x in self.steps)
         return f"<Schedule of {self.trees} trees: {'.'.join(told) or 'row by row, tree by tree'}>"
 
+    def _repr_html_(self) -> str:
+        from html import escape  # most processes show no schedules
+
+        return f"<pre>{escape(str(self))}</pre>"
+
     # -- the language -----------------------------------------------------------------------------
 
     tile = loops.tile
