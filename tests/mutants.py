@@ -226,6 +226,8 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
             return None
         spec = importlib.machinery.ModuleSpec(name, self, origin=self.path, is_package=self.package)
         spec.has_location = True
+        if self.package:
+            spec.submodule_search_locations = [str(Path(self.path).parent)]
         return spec
 
     def get_source(self, name: str) -> str:

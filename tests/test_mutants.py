@@ -108,3 +108,10 @@ def test_a_table_takes_the_place_of_the_old_one() -> None:
     new = put(text, "x", "| new |")
     assert new == "a\n<!-- x -->\n\n| new |\n\n<!-- end -->\nb <!-- y -->\n<!-- end -->\n"
     assert put(new, "x", "| new |") == new
+
+
+def test_a_changed_package_finds_its_modules() -> None:
+    path = "tvm_forest/schedule_prims/nest/__init__.py"
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    spec = mutants.Changed(path, tree).find_spec("tvm_forest.schedule_prims.nest")
+    assert spec.submodule_search_locations == [str((ROOT / path).parent)]
