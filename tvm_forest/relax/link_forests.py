@@ -134,7 +134,7 @@ class _Linker(PyExprMutator):
     ) -> list[relax.Expr]:
         """Emit a call of a function, whose arrays are one constant; return its results.
 
-        `bring` copies the constant to the device of the rows.
+        `bring` copies the constant to the device of the rows; `kinds` are the types of results.
         """
         data, offsets = join_arrays(list(function.arrays.values()))
         func = function.func.with_attr(OFFSETS, offsets)

@@ -141,7 +141,8 @@ class ConstantForest(nn.Module):
         model, outputs, schedule, exact: see `tvm_forest.relax.predict`.
 
     Raises:
-        ModelFormatError, UnsupportedModel, InputError: see `tvm_forest.relax.predict`.
+        ModelFormatError, UnsupportedModel: see `tvm_forest.relax.predict`.
+        InputError, ScheduleError: see there; raised by `forward`.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ _FUNCTION_OF: dict[str, Output] = {"leaf": "apply", "per_tree": "per_tree"}
 
 
 def function_of(output: str) -> Output:
-    """Return the name of the compiled function for an output."""
+    """Return the name of the compiled function from whose results an output is made."""
     return _FUNCTION_OF.get(output, SUMS)
 
 
