@@ -59,7 +59,7 @@ class Profile:
 
     @classmethod
     def of_leaves(cls, forest: Forest, ids: Array) -> Profile:
-        """Count the leaves that rows ended at.
+        """Return the profile of some rows, given the leaves at which they ended.
 
         Args:
             forest: the model as it was loaded.
