@@ -70,7 +70,10 @@ def read_loss(info: Document) -> str:
 
 
 def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[str, Any]:
-    """Return fields of the Forest: link, labels and targets."""
+    """Return fields of the Forest that the loss and the object's kind decide, such as the link.
+
+    The others are the labels, the rule that chooses them, and targets.
+    """
     if kind == "by loss":
         kind = "classifier" if loss in CLASSES else "regressor"
     if kind == "regressor":

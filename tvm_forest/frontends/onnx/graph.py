@@ -27,7 +27,8 @@ def read_tree_op(model: Any) -> TreeOp:
 
     Raises:
         ModelFormatError: the bytes are not an ONNX model, or an attribute has the wrong type.
-        UnsupportedModel: the graph does more than evaluate one tree operator.
+        UnsupportedModel: the graph does more than evaluate one tree operator, or its version or
+            input is not supported, or the package onnx is not installed.
     """
     model = parse_model(model)
     node = _find_tree_node(model.graph)

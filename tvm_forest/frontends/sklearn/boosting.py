@@ -190,7 +190,7 @@ def _read_categories(categories: Array, column: int) -> Array:
 
 
 def _find_odd(categories: Array) -> Array:
-    """Return the numbers of an array that cannot be categories."""
+    """Return those numbers of an array that cannot be categories."""
     numbers = categories[~np.isnan(categories)]
     odd = (numbers < 0) | (numbers >= _CATEGORY_RULE.highest) | (numbers % 1 != 0)
     found: Array = numbers[odd]

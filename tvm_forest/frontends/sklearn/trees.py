@@ -115,7 +115,7 @@ def _find_inlier(scale: float, offset: float) -> float:
 def build_estimator(
     model: Any, sizes: Array, nodes: Nodes, values: Array, tree_class: Array, **rules: Any
 ) -> Forest:
-    """Build a Forest, with the fields that all estimators share."""
+    """Return the Forest of an estimator: the given fields, and those that all estimators share."""
     names = getattr(model, "feature_names_in_", None)
     return build_forest(
         sizes,

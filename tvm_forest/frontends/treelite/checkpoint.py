@@ -78,7 +78,7 @@ def is_checkpoint(data: bytes) -> bool:
 
 
 def read_checkpoint(data: bytes) -> Checkpoint:
-    """Read a checkpoint.
+    """Return the fields of a checkpoint, given its bytes.
 
     Raises:
         ModelFormatError: the bytes are truncated or damaged.
@@ -176,7 +176,7 @@ def _refuse_options(cursor: Cursor, name: str) -> None:
 
 
 def _join_trees(trees: list[dict[str, Array]], dtype: str) -> dict[str, Array]:
-    """Join the fields of all trees by their names."""
+    """Return the fields of all trees, joined, by name; ranges count in the joined lists."""
     for name in _LISTS:
         first = 0
         for tree in trees:

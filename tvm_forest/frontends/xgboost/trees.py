@@ -136,7 +136,7 @@ class DocumentTrees:
         return nodes, codes
 
     def _join_nodes(self, name: str, kind: NumberKind = "integers") -> Array:
-        """Join arrays over nodes as int32, bool or float32."""
+        """Return the array `name` over the nodes of all trees, (N,): int32, bool or float32."""
         values, sizes = self._join(name, kind)
         self._compare_sizes(name, sizes, self.sizes, "nodes")
         if kind == "floats":
