@@ -177,7 +177,7 @@ class Encoder:
         return index, keys[index] == wanted
 
     def _make_keys(self, kind: int, numbers: Array, hashes: Array) -> Array:
-        """Return the keys of one kind, uint64 (R,)."""
+        """Return the key of each row, uint64 (R,), for one kind of key (see `part_begin`)."""
         mix, key = np.uint64(MIX), np.zeros(len(numbers), np.uint64)
         for part in range(self.part_begin[kind], self.part_begin[kind + 1]):
             value = self._make_part(part, numbers, hashes)

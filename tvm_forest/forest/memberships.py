@@ -69,7 +69,7 @@ class SetCounts(NamedTuple):
 
 
 def count_sets(meaning: InputMeaning) -> list[SetCounts]:
-    """Count the sets of each feature."""
+    """Return the SetCounts of each feature that has membership columns."""
     counts = []
     for feature, sets in _sets_of_features(meaning):
         sizes = np.array([len(codes) for codes in sets])

@@ -54,7 +54,7 @@ class Profile:
 
     @property
     def leaf_counts(self) -> Array:
-        """Int64 (T,), leaves of each tree."""
+        """Int64 (T,), the number of leaves of each tree."""
         return np.diff(self.leaf_offset)
 
     @classmethod

@@ -201,7 +201,7 @@ class Trees:
 
     @cached_property
     def leaf_counts(self) -> Array:
-        """Int64 (T,), leaves of each tree."""
+        """Int64 (T,), the number of leaves of each tree."""
         return np.add.reduceat(self.is_leaf, self.tree_offset[:-1], dtype=np.int64)
 
     @property

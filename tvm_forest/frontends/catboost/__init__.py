@@ -283,7 +283,12 @@ def _ask_leaf_numbers(model: Any) -> list[list[int]]:
 
 
 def _list_leaves(steps: list[tuple[int, int]], leaf_of: list[int]) -> list[int]:
-    """Return the numbers of a tree's leaves from left to right."""
+    """Return the numbers of a tree's leaves from left to right.
+
+    Args:
+        steps: for each node, the distances to its children, 0 for a leaf in the node's own place.
+        leaf_of: for each node, the number of the leaf that is stored in its place.
+    """
     leaves, rest = list[int](), [(0, False)]
     while rest:
         node, ends = rest.pop()

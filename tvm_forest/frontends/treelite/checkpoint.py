@@ -160,7 +160,7 @@ def _read_tree(cursor: Cursor, number: int, dtype: str) -> dict[str, Array]:
 
 
 def _read_list(cursor: Cursor, name: str, dtype: str, expected: int | None = None) -> Array:
-    """Read an array, which is preceded by the number of its values."""
+    """Return the next array, which is preceded by the number of its values, `expected` if given."""
     count = cursor.read_number("<Q", name)
     if expected is not None and count != expected:
         raise damaged(cursor.part + name, f"{count} entries for {expected} nodes", TRUNCATED)
@@ -168,7 +168,7 @@ def _read_list(cursor: Cursor, name: str, dtype: str, expected: int | None = Non
 
 
 def _refuse_options(cursor: Cursor, name: str) -> None:
-    """Refuse fields that a later version has added."""
+    """Refuse a checkpoint with fields of a later version, whose number is read here."""
     count = cursor.read_number("<i", name)
     if count:
         what = f"{cursor.part}{count} fields of a later version of treelite in {name}"

@@ -97,7 +97,7 @@ class DocumentTrees:
         return cls(trees.value, joined, np.array(sizes, np.int64), max(widths, default=1))
 
     def take_first(self, n_trees: int) -> DocumentTrees:
-        """Return the first `n_trees` trees."""
+        """Return DocumentTrees of the first `n_trees` trees."""
         return replace(self, trees=self.trees[:n_trees], sizes=self.sizes[:n_trees])
 
     @cached_property

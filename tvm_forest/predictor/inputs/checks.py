@@ -1,6 +1,6 @@
 """Checks that all kinds of rows must pass.
 
-takes: shapes, dtypes; gives: nothing, or InputError.
+takes: rows, shapes, dtypes; gives: nothing, or InputError.
 """
 
 from __future__ import annotations

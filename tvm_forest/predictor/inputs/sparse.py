@@ -1,6 +1,6 @@
 """Converts rows that are a sparse matrix or array of scipy.
 
-takes: sparse matrices and arrays; gives: dense (R, F) arrays.
+takes: sparse matrices and arrays; gives: dense (R, F) arrays, of all rows or block by block.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Converts `OneHotEncoder` and `LabelEncoder`.
 
-takes: Node; gives: Values.
+takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
 
 Strings occur only inside a model: as its labels, and as outputs of encoders. They are represented
 by indices into a table of strings, so an encoder of strings becomes an encoder of indices.

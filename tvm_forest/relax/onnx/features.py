@@ -1,6 +1,6 @@
 """Converts operators of `ai.onnx.ml` on columns of numbers, with onnxruntime's arithmetic.
 
-takes: Node; gives: Values.
+takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
 """
 
 from __future__ import annotations

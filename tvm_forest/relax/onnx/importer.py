@@ -38,7 +38,7 @@ _NO_TEXTS = "TVM has no tensors of texts", "encode texts before the model, and g
 
 
 class Importer(onnx_frontend.ONNXGraphImporter):
-    """Converts one model.
+    """Converts one ONNX model to a Relax module.
 
     Attributes:
         model: the ModelProto.
@@ -53,7 +53,13 @@ class Importer(onnx_frontend.ONNXGraphImporter):
 
     @classmethod
     def read(cls, model: Any, opset: int | None, *options: Any) -> tvm.IRModule:
-        """Convert a model; the options are those of TVM's importer."""
+        """Return a ModelProto as a module with its tables of labels, see `attach_labels`.
+
+        Args:
+            model: the ModelProto.
+            opset: version of the operators without a domain; None for that in the model.
+            options: those of TVM's importer.
+        """
         importer = cls(*options)
         versions = {entry.domain: entry.version for entry in model.opset_import}
         importer.model, importer.labels = model, {}

@@ -1,6 +1,6 @@
 """Converts tree operators to calls of `relax.tvm_forest.predict`.
 
-takes: Node; gives: Values.
+takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
 """
 
 from __future__ import annotations
