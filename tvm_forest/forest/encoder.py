@@ -44,7 +44,7 @@ class Encoder:
         categories: int64 (K,), the users' columns that hold categories.
         single: int64 (H, 2), for each one-hot column, its place in `categories` and the hash.
         part_begin: int64 (P + 1,), where the parts of each kind of key begin.
-        part_kind: int64, one of the kinds above.
+        part_kind: int64, CATEGORY, ABOVE, ABOVE_OR_MISSING or IS_CATEGORY.
         part_place: int64, place in `numbers` or `categories`.
         part_value: float64, the border or the hash with which a test compares.
         table_parts: int64 (T,), the kind of key that each table uses.

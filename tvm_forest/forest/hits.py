@@ -73,7 +73,7 @@ def are_skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0
 
 
 def find_peel_depths(forest: Forest, rows: float = 0.9) -> Array:
-    """Return int32 (T,), how many hops bring at least a share of the rows to their leaves.
+    """Return int32 (T,), how few hops bring at least the share `rows` of rows to their leaves.
 
     A hop leads to the next tile if the forest has tiles. For a tree that no row came to, the result
     is its depth.

@@ -56,6 +56,7 @@ class LinkForests:
     Raises:
         InputError: the target is unknown, or a GPU.
         UnsupportedModel, ScheduleError, BuildError: a forest cannot be compiled; see `build`.
+        ModelFormatError: the constant of a call holds no forest.
     """
 
     def __init__(self, target: str | dict[str, Any] | Target = "llvm") -> None:

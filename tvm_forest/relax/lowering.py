@@ -80,7 +80,16 @@ def compute_outputs(
     rows: Any,
     compute: Compute,
 ) -> Any:
-    """Return the expression of an output, or a tuple of several, computed from rows."""
+    """Return the expression of an output, or a tuple of several, computed from rows.
+
+    Args:
+        bb: builder for the cleaning of rows, and for what turns results into outputs.
+        forest: the model.
+        outputs: names of the outputs.
+        functions: the compiled functions that the outputs need, see `lower_outputs`.
+        rows: expression (n, F), as users pass rows.
+        compute: emits the calls of functions.
+    """
     cleaned = clean_rows(bb, forest, rows)
     results = {
         name: compute(function, cleaned, types_of_results(forest, name, function, rows.ty))
@@ -94,7 +103,7 @@ def compute_outputs(
 
 
 def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
-    """Return default schedules for a target that TVM's own pipeline compiles correctly."""
+    """Return default schedules, by smallest batch, which TVM's own pipeline compiles correctly."""
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
         return {1: hop_schedule(forest, target).without("cache")}
     here = replace(target, shared_limit=STATIC_SHARED_BYTES)

@@ -68,7 +68,7 @@ def check_opset(versions: list[int], kind: str) -> None:
 
 
 def _read_input(inputs: list[Any]) -> tuple[str, int | None]:
-    """Return dtype and number of columns of the only input; None if the graph does not fix it."""
+    """Return the dtype of the only input, and its number of columns, None if it is not fixed."""
     if len(inputs) != 1:
         raise unsupported("input", f"{len(inputs)} inputs", "give one matrix of features")
     tensor = inputs[0].type.tensor_type

@@ -25,7 +25,7 @@ NUMBERS = ("float32", "float64", "int32", "int64")
 
 
 class Value(NamedTuple):
-    """The value of a name in the graph.
+    """The tensor for which a name in the graph stands.
 
     Attributes:
         expr: a tensor.
