@@ -154,6 +154,9 @@ class Profile:
         """Write the profile to a file: CSV if its name ends in .csv, JSON otherwise.
 
         The file appears under its name once it is complete. The CSV leaves out the signature.
+
+        Raises:
+            OSError: the file cannot be written.
         """
         hits, depths = (
             [part.tolist() for part in np.split(leaves, self.leaf_offset[1:-1])]

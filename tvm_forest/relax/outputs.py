@@ -195,7 +195,7 @@ def _reaches(x: Any, cut: Any) -> Any:
 
 
 def _find_largest(scores: te.Tensor, begin: int, count: int, skips_nan: bool) -> te.Tensor:
-    """Return the number of the column with the largest score, int64 (n,).
+    """Return the index in `scores` of the column with the largest score, int64 (n,).
 
     Of equal scores the first is chosen; NaN is larger than all numbers. With `skips_nan`, that
     holds for the first column only, and NaN in other columns is ignored.

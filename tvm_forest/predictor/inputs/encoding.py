@@ -63,7 +63,11 @@ def encode_rows(rows: Any, forest: Forest) -> Array:
 
 
 def to_objects(rows: Any, forest: Forest) -> Array:
-    """Return rows as an array of objects (R, width): numbers rounded to float32, and categories."""
+    """Return rows as an array of objects (R, width): numbers rounded to float32, and categories.
+
+    Raises:
+        InputError: wrong rank, width, names or types.
+    """
     encoder = forest.encoder
     assert encoder is not None, "asked for by the caller"
     count, columns = _read(rows, forest)

@@ -19,7 +19,7 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def convert_scaler(node: Node) -> list[Value]:
-    """Convert `Scaler`: float64 rows are scaled in float64, all others in float32."""
+    """Convert `Scaler` to float32; float64 rows are scaled in float64, all others in float32."""
     x = node.tensor()
     scale, offset = node.get("scale", []), node.get("offset", [])
     if len(scale) != len(offset) or not scale:
