@@ -111,7 +111,7 @@ def code_categories(meaning: InputMeaning, feature: int, values: Array) -> Array
 def mark_missing(
     meaning: InputMeaning, rows: Array, known_categories: Mapping[int, tuple[int, ...]]
 ) -> Array:
-    """Return rows in which NaN stands for every missing value, also for those of other forms.
+    """Return rows in which every value that means missing is NaN.
 
     Args:
         meaning: defines which values are missing.

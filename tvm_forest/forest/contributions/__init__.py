@@ -369,7 +369,7 @@ def _check_forest(forest: Forest, has_background: bool) -> None:
     """Refuse forests whose SHAP values cannot be computed.
 
     Raises:
-        UnsupportedModel: linear leaves; no sum; too deep; no covers (or wrong) and no background.
+        UnsupportedModel: linear leaves; min or max; too deep; bad covers where they are needed.
     """
     where = f"contributions: the model '{forest.source}'"
     if forest.is_linear:

@@ -107,7 +107,7 @@ def _read_cut(info: Document) -> float:
 
 
 def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[Array, Array]:
-    """Reorder leaf values and biases by the labels, of which some may have no training rows.
+    """Return leaf values and biases in the order of labels; some may have no training rows.
 
     A model has such labels if `classes_count` or `class_names` was given. Their margins are -inf.
     """
