@@ -30,7 +30,10 @@ def apply_numpy_function(name: str, values: Array) -> Array:
 
 @functools.cache
 def find_c_function(name: str, dtype: str) -> Callable[[float], float] | None:
-    """Return the C library's function for one number of a dtype, None if the library has none."""
+    """Return the C library's function `name`, such as "exp", for one number of a dtype.
+
+    None if the library has none.
+    """
     kind, suffix = (ctypes.c_float, "f") if dtype == "float32" else (ctypes.c_double, "")
     try:
         found = ctypes.PyDLL(_LIBRARY)[name + suffix]

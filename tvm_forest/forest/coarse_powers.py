@@ -79,7 +79,10 @@ def take_powers(x: Array, alone: Array) -> Array:
 
 
 def are_alone(count: int) -> Array:
-    """Return bool (count,), true for the last one to three elements, computed one by one."""
+    """Return bool (count,), which elements of an array CatBoost computes one by one.
+
+    They are the last one to three; none if `count` is a multiple of 4.
+    """
     return np.arange(count) >= count // LANES * LANES
 
 

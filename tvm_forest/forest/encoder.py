@@ -44,7 +44,7 @@ class Encoder:
         categories: int64 (K,), the users' columns that hold categories.
         single: int64 (H, 2), for each one-hot column, its place in `categories` and the hash.
         part_begin: int64 (P + 1,), where the parts of each kind of key begin.
-        part_kind: int64, one of the kinds above.
+        part_kind: int64, CATEGORY, ABOVE, ABOVE_OR_MISSING or IS_CATEGORY.
         part_place: int64, place in `numbers` or `categories`.
         part_value: float64, the border or the hash with which a test compares.
         table_parts: int64 (T,), the kind of key that each table uses.
@@ -177,7 +177,7 @@ class Encoder:
         return index, keys[index] == wanted
 
     def _make_keys(self, kind: int, numbers: Array, hashes: Array) -> Array:
-        """Return the keys of one kind, uint64 (R,)."""
+        """Return the key of each row, uint64 (R,), for one kind of key (see `part_begin`)."""
         mix, key = np.uint64(MIX), np.zeros(len(numbers), np.uint64)
         for part in range(self.part_begin[kind], self.part_begin[kind + 1]):
             value = self._make_part(part, numbers, hashes)

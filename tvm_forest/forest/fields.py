@@ -27,7 +27,9 @@ _STORABLE = (str, bool, int, float, type(None))
 
 
 def to_fields(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the fields that JSON can store, and the others, which are arrays.
+    """Return the fields that JSON can store, and the others, which are arrays, by name.
+
+    `with_all_rounds` is left out.
 
     Raises:
         UnsupportedModel: the labels are Python objects that JSON cannot store.
@@ -49,7 +51,8 @@ def from_fields(values: dict[str, Any], arrays: dict[str, Array]) -> Forest:
     """Rebuild a forest from its fields.
 
     Raises:
-        ModelFormatError: a field is unknown, missing or wrong.
+        ModelFormatError: a field is unknown, or the fields contradict each other.
+        TypeError: a field is missing.
     """
     arrays, values = dict(arrays), dict(values)
     coded = {k: arrays.pop(k) for k in list(arrays) if k.startswith(_OF_ENCODER)}
@@ -84,7 +87,7 @@ def _to_encoder(parts: dict[str, Any]) -> Encoder:
 
 
 def _list_labels(labels: Array) -> list[Any]:
-    """Return labels that are Python objects in a form that JSON can hold."""
+    """Return labels that are Python objects as a list that JSON can hold; refuse other labels."""
     listed = [label.item() if isinstance(label, np.generic) else label for label in labels]
     odd = next((label for label in listed if not isinstance(label, _STORABLE)), None)
     if odd is not None:

@@ -30,7 +30,11 @@ def require_hits(forest: Forest, where: str) -> Array:
 
 
 def count_node_hits(forest: Forest, where: str = "node_hits: argument 'forest'") -> Array:
-    """Return int64 (N,), how many rows of the profile came through each node."""
+    """Return int64 (N,), how many rows of the profile came through each node.
+
+    Raises:
+        ScheduleError: the forest carries no leaf profile; `where` begins the message.
+    """
     rows = require_hits(forest, where).astype(np.int64)
     for node, left, right in reversed(list_levels(forest)):
         rows[node] = rows[left] + rows[right]
@@ -69,7 +73,7 @@ def are_skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0
 
 
 def find_peel_depths(forest: Forest, rows: float = 0.9) -> Array:
-    """Return int32 (T,), how many hops bring at least a share of the rows to their leaves.
+    """Return int32 (T,), how few hops bring at least the share `rows` of rows to their leaves.
 
     A hop leads to the next tile if the forest has tiles. For a tree that no row came to, the result
     is its depth.
@@ -88,7 +92,7 @@ def find_peel_depths(forest: Forest, rows: float = 0.9) -> Array:
 
 
 def count_mean_hops(forest: Forest) -> float:
-    """Return the expected number of nodes, or tiles, that a row visits in a tree.
+    """Return how many inner nodes, or tiles, a row visits in a tree: the mean over rows and trees.
 
     Raises:
         ScheduleError: the forest carries no leaf profile.
@@ -98,5 +102,5 @@ def count_mean_hops(forest: Forest) -> float:
 
 
 def _sums(cell: Array, numbers: Array, n_cells: int) -> Array:
-    """Sum integers below 2**53 by cell, exactly."""
+    """Return the sum of the numbers of each cell, int64 (n_cells,); exact below 2**53."""
     return np.bincount(cell, weights=numbers, minlength=n_cells).astype(np.int64)

@@ -69,7 +69,7 @@ class SetCounts(NamedTuple):
 
 
 def count_sets(meaning: InputMeaning) -> list[SetCounts]:
-    """Count the sets of each feature."""
+    """Return the SetCounts of each feature that has membership columns."""
     counts = []
     for feature, sets in _sets_of_features(meaning):
         sizes = np.array([len(codes) for codes in sets])
@@ -111,7 +111,7 @@ def code_categories(meaning: InputMeaning, feature: int, values: Array) -> Array
 def mark_missing(
     meaning: InputMeaning, rows: Array, known_categories: Mapping[int, tuple[int, ...]]
 ) -> Array:
-    """Replace other values that mean missing by NaN.
+    """Return rows in which every value that means missing is NaN.
 
     Args:
         meaning: defines which values are missing.

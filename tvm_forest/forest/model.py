@@ -73,7 +73,7 @@ class Forest(Trees, InputMeaning, OutputMeaning, ShownAsTable):
 
     @cached_property
     def identity(self) -> str:
-        """Hex digest of all fields."""
+        """Hex digest of all fields, also of those that decide no prediction."""
         others = self.digest(x for x in ROLES if x not in SIGNED)
         return hashlib.sha256(f"{self.signature} {others}".encode()).hexdigest()
 
@@ -120,7 +120,7 @@ class Forest(Trees, InputMeaning, OutputMeaning, ShownAsTable):
 
     @cached_property
     def trees_of_class(self) -> Array:
-        """Int64 (C,), trees of the source model that add to each output."""
+        """Int64 (C,), the number of trees of the source model that add to each output."""
         known = self.tree_class[self.tree_id >= 0]
         return np.bincount(known[known >= 0], minlength=self.n_outputs) + np.sum(known < 0)
 

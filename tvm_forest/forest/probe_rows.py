@@ -61,7 +61,7 @@ def given_rows(forest: Forest, rows: Array, seed: int = 0) -> Array:
 
     Args:
         forest: a forest with an encoder.
-        rows: (R, row_width), the numbers; their other columns are ignored.
+        rows: (R, row_width), rows as walks read them, of which only the columns of numbers count.
         seed: the same seed gives the same categories.
 
     Returns:
@@ -104,7 +104,8 @@ def typical_rows(forest: Forest, n: int, seed: int = 0, missing: float = 0.0) ->
     """Return rows spread over the range in which the thresholds of each feature lie.
 
     A value is drawn between two neighbouring thresholds of the feature. All gaps are equally
-    likely, so that some rows take every branch. Categorical features get categories.
+    likely, so that some rows take every branch. Categorical features get categories, and features
+    without thresholds normally distributed numbers.
 
     Args:
         forest: model whose thresholds are used.

@@ -54,12 +54,12 @@ class Profile:
 
     @property
     def leaf_counts(self) -> Array:
-        """Int64 (T,), leaves of each tree."""
+        """Int64 (T,), the number of leaves of each tree."""
         return np.diff(self.leaf_offset)
 
     @classmethod
     def of_leaves(cls, forest: Forest, ids: Array) -> Profile:
-        """Count the leaves that rows ended at.
+        """Return the profile of some rows, given the leaves at which they ended.
 
         Args:
             forest: the model as it was loaded.
@@ -154,6 +154,9 @@ class Profile:
         """Write the profile to a file: CSV if its name ends in .csv, JSON otherwise.
 
         The file appears under its name once it is complete. The CSV leaves out the signature.
+
+        Raises:
+            OSError: the file cannot be written.
         """
         hits, depths = (
             [part.tolist() for part in np.split(leaves, self.leaf_offset[1:-1])]

@@ -1,6 +1,6 @@
 """The names of the rules by which training libraries predict.
 
-takes: nothing; gives: the types of the fields of Forest.
+takes: nothing; gives: the types of those fields of Forest that hold such a name, and CategoryRule.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _load_several(models: Sequence[Any]) -> Forest:
 
 
 def _load_any(model: Any) -> Forest:
-    """Load a model that is not a Forest yet."""
+    """Load a model that is a file, the content of one, or an object of a training library."""
     if isinstance(model, str | os.PathLike):
         return _load_file(os.fsdecode(model))
     if isinstance(model, bytes | bytearray | memoryview):
@@ -186,7 +186,7 @@ def _load_file(name: str) -> Forest:
 
 
 def _read_all(file: Any) -> bytes:
-    """Read the rest of an open binary or text file."""
+    """Return the rest of an open binary or text file as bytes."""
     try:
         data = file.read()
     except (OSError, ValueError) as error:  # ValueError for one that is closed
@@ -199,7 +199,7 @@ def _read_all(file: Any) -> bytes:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """Suspend Python's cycle collector.
+    """Suspend Python's cycle collector while the block runs.
 
     The numbers of a model form no reference cycles, but with millions of them the collector takes a
     quarter of the time.

@@ -29,7 +29,7 @@ def build_forest(
     part: str = "trees",
     **rules: Any,
 ) -> Forest:
-    """Build a Forest.
+    """Return the Forest of the given trees, inputs and outputs.
 
     Args:
         sizes: int64 (T,), number of nodes of each tree.
@@ -100,7 +100,7 @@ def drop_unreachable(sizes: Array, nodes: Nodes) -> tuple[Array, Nodes]:
 
 
 def take_sets(nodes: Nodes, codes: Array) -> Sets:
-    """Extract the sets of categories from arrays over nodes.
+    """Return the sets of categories that nodes test for, by the number of the node.
 
     Args:
         nodes: arrays over nodes. Its entries `begin` and `end`, which are removed, are each node's
@@ -139,7 +139,7 @@ def unify_comparisons(
 
 
 def exchange(left: Array, right: Array, swap: Array) -> tuple[Array, Array]:
-    """Return left and right children, swapped at some nodes."""
+    """Return left and right children, swapped at the nodes where `swap`, bool (N,), is true."""
     return np.where(swap, right, left), np.where(swap, left, right)
 
 

@@ -39,13 +39,13 @@ class Cursor:
         return np.frombuffer(self.data, dtype, count, self.at - size)
 
     def read_numbers(self, form: str, field: str = "") -> tuple[Any, ...]:
-        """Read numbers in a format of the module `struct`."""
+        """Return the next numbers, given in a format of the module `struct`, such as "<iii"."""
         return struct.unpack(form, self.read_array("u1", struct.calcsize(form), field).tobytes())
 
     def read_number(self, form: str, field: str = "") -> Any:
-        """Read one number in a format of the module `struct`."""
+        """Return the next number, given in a format of the module `struct`, such as "<i"."""
         return self.read_numbers(form, field)[0]
 
     def read_text(self, field: str = "") -> bytes:
-        """Read the bytes of a text, which are preceded by their number in 8 bytes."""
+        """Return the bytes of a text, which are preceded by their number in 8 bytes."""
         return self.read_array("u1", self.read_number("<Q", field), field).tobytes()

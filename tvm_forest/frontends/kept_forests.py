@@ -26,7 +26,10 @@ that are retrained often and never read twice.
 
 
 def read_or_find(data: bytes, name: str, read: Callable[[], Forest]) -> Forest:
-    """Return the forest of a file, from the cache if an earlier process has stored it there.
+    """Return the forest of a file, from the cache if it has been stored there.
+
+    Otherwise the file is read, and its forest stored if it is not too large for the cache. Files
+    smaller than `LARGE` are always read.
 
     Args:
         data: the content of the file.

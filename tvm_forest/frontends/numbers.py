@@ -37,7 +37,7 @@ _SURELY_FLOAT = 2.0**63
 
 
 def to_array(elements: list[Any], kind: type, *others: type) -> Array | None:
-    """Convert a list to an array if all elements have allowed types, else return None.
+    """Return a list as an array; None if an element has another type, or does not fit.
 
     `marshal` writes the type and the value of each element, so the bytes of the whole list can be
     checked and converted at once. Bools are not ints.

@@ -28,7 +28,7 @@ NAME = "relax.tvm_forest.check_target"
 
 
 def check_target(rows: relax.Expr, target: str) -> relax.Call:
-    """Return a call that returns its rows, and cannot be compiled for a CPU that lacks features.
+    """Return a call that returns its rows, and compiles only for a CPU with all that `target` has.
 
     Args:
         rows: any tensor that is passed to the functions.
@@ -45,7 +45,7 @@ def name_target(target: Target) -> str:
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Check the CPU, and return the rows.
+    """Check the CPU that the module is compiled for, and return the rows in place of the call.
 
     Raises:
         InputError: the module is compiled for a GPU, or a CPU that lacks an instruction.

@@ -45,7 +45,7 @@ def order_with_nan_last(x: Any) -> Any:
 
 
 def _take_apart(x: Any) -> tuple[Any, Any, str]:
-    """Return the bits of a float as an integer, the same without the sign, and its dtype."""
+    """Return a float's bits as an integer, these without the sign bit, and the integer's dtype."""
     kind = x.dtype if hasattr(x, "dtype") else x.ty.dtype
     dtype = str(kind).replace("float", "int")
     bits = tirx.reinterpret(dtype, x)

@@ -56,6 +56,7 @@ class LinkForests:
     Raises:
         InputError: the target is unknown, or a GPU.
         UnsupportedModel, ScheduleError, BuildError: a forest cannot be compiled; see `build`.
+        ModelFormatError: the constant of a call holds no forest.
     """
 
     def __init__(self, target: str | dict[str, Any] | Target = "llvm") -> None:
@@ -134,7 +135,7 @@ class _Linker(PyExprMutator):
     ) -> list[relax.Expr]:
         """Emit a call of a function, whose arrays are one constant; return its results.
 
-        `bring` copies the constant to the device of the rows.
+        `bring` copies the constant to the device of the rows; `kinds` are the types of results.
         """
         data, offsets = join_arrays(list(function.arrays.values()))
         func = function.func.with_attr(OFFSETS, offsets)

@@ -36,7 +36,8 @@ def expand(bb: relax.BlockBuilder, call: relax.Call, target: Target, compute: Co
     """Return the expression that replaces a call of the operator, for a target.
 
     Raises:
-        UnsupportedModel, ScheduleError, BuildError: see `lower_outputs`.
+        ModelFormatError: see `from_constant`.
+        UnsupportedModel, ScheduleError, BuildError, InputError: see `lower_outputs`.
     """
     forest, outputs = from_constant(call.args[1]), read_outputs(call)
     functions = lower_outputs(
@@ -52,7 +53,9 @@ def lower_outputs(
     target: Target,
     exact: bool,
 ) -> dict[Output, BatchFunction]:
-    """Return the lowered functions for some outputs; None stands for the default schedules.
+    """Return the functions that compute some outputs, by their names (see `function_of`).
+
+    If `schedules` is None, they have the default schedules of the target.
 
     Raises:
         UnsupportedModel: rows would have to be encoded, or given membership columns, in Python.
@@ -77,7 +80,16 @@ def compute_outputs(
     rows: Any,
     compute: Compute,
 ) -> Any:
-    """Return the expression of an output, or a tuple of several, computed from rows."""
+    """Return the expression of an output, or a tuple of several, computed from rows.
+
+    Args:
+        bb: builder for the cleaning of rows, and for what turns results into outputs.
+        forest: the model.
+        outputs: names of the outputs.
+        functions: the compiled functions that the outputs need, see `lower_outputs`.
+        rows: expression (n, F), as users pass rows.
+        compute: emits the calls of functions.
+    """
     cleaned = clean_rows(bb, forest, rows)
     results = {
         name: compute(function, cleaned, types_of_results(forest, name, function, rows.ty))
@@ -91,7 +103,7 @@ def compute_outputs(
 
 
 def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
-    """Return default schedules for a target that TVM's own pipeline compiles correctly."""
+    """Return default schedules, by smallest batch, which TVM's own pipeline compiles correctly."""
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
         return {1: hop_schedule(forest, target).without("cache")}
     here = replace(target, shared_limit=STATIC_SHARED_BYTES)
@@ -101,7 +113,7 @@ def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
 def types_of_results(
     forest: Forest, output: Output, function: BatchFunction, rows: relax.TensorType
 ) -> list[relax.TensorType]:
-    """Return the types of a function's results."""
+    """Return the types of the results of the function `output` for these rows."""
     n = rows.shape.values[0]
     if output == SUMS:
         dtypes = [result_dtype(forest, name) for name in result_names(forest)]

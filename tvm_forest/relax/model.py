@@ -62,7 +62,7 @@ def to_tensor_constant(array: Any) -> GenericConst:
 
 
 def from_constant(model: relax.Expr) -> Forest:
-    """Return the forest of a constant.
+    """Return the forest that a constant holds.
 
     Raises:
         ModelFormatError: it is not a constant, or does not hold an intact archive of a forest.
@@ -77,7 +77,7 @@ def from_constant(model: relax.Expr) -> Forest:
 
 @functools.lru_cache(maxsize=16)
 def from_bytes(data: bytes) -> Forest:
-    """Return the forest of the bytes of an archive.
+    """Return the forest that the bytes of an archive hold.
 
     Raises:
         ModelFormatError: they are not an intact archive of a forest.

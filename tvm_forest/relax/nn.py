@@ -105,7 +105,7 @@ class ParameterForest(nn.Module):
         """Do nothing: exact results need the model's own dtypes."""
 
     def forward(self, rows: nn.Tensor) -> nn.Tensor | tuple[nn.Tensor, ...]:
-        """Return the outputs.
+        """Return the outputs of the forest for some rows.
 
         Args:
             rows: (n, F) of the model's `row_dtype`; NaN is a missing value.
@@ -141,7 +141,8 @@ class ConstantForest(nn.Module):
         model, outputs, schedule, exact: see `tvm_forest.relax.predict`.
 
     Raises:
-        ModelFormatError, UnsupportedModel, InputError: see `tvm_forest.relax.predict`.
+        ModelFormatError, UnsupportedModel: see `tvm_forest.relax.predict`.
+        InputError, ScheduleError: see there; raised by `forward`.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ _FUNCTION_OF: dict[str, Output] = {"leaf": "apply", "per_tree": "per_tree"}
 
 
 def function_of(output: str) -> Output:
-    """Return the name of the compiled function for an output."""
+    """Return the name of the compiled function from whose results an output is made."""
     return _FUNCTION_OF.get(output, SUMS)
 
 
@@ -195,7 +195,7 @@ def _reaches(x: Any, cut: Any) -> Any:
 
 
 def _find_largest(scores: te.Tensor, begin: int, count: int, skips_nan: bool) -> te.Tensor:
-    """Return the number of the column with the largest score, int64 (n,).
+    """Return the index in `scores` of the column with the largest score, int64 (n,).
 
     Of equal scores the first is chosen; NaN is larger than all numbers. With `skips_nan`, that
     holds for the first column only, and NaN in other columns is ignored.

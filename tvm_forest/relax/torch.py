@@ -75,7 +75,7 @@ class TorchForest(torch.nn.Module):
         self.register_buffer("model", torch.from_numpy(to_bytes(forest).copy()))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Return the outputs."""
+        """Return the outputs for rows (n, F), see the class."""
         if rows.ndim != 2 or rows.shape[1] != self.row_width or rows.dtype != self.row_dtype:
             raise InputError(
                 f"TorchForest: argument 'rows': expected (n, {self.row_width}) {self.row_dtype}, "
@@ -138,7 +138,10 @@ def _look_up(model: Array) -> tuple[Forest, Predictor]:
 
 @functools.lru_cache(maxsize=16)
 def _slot_of(address: int, size: int) -> list[tuple[Array, tuple[Forest, Predictor]]]:
-    """Return the cache entry for an address: a list with the last model seen there, or empty."""
+    """Return the cache entry for bytes at an address, a list: empty when new, filled by callers.
+
+    It holds the last bytes seen there, with the Forest and the Predictor made of them.
+    """
     return []
 
 
@@ -199,7 +202,8 @@ def from_exported_program(program: torch.export.ExportedProgram, **options: Any)
         options: see `tvm.relax.frontend.torch.from_exported_program`.
 
     Raises:
-        ModelFormatError: the model of a forest is not a buffer of the program, or is damaged.
+        ModelFormatError: the model of a forest is not a buffer of the program, is damaged, or has
+            outputs of other types than when the program was exported.
     """
     specs = program.graph_signature.input_specs
     tensors = {**program.constants, **program.state_dict}

@@ -225,7 +225,7 @@ def _replace(draft: Path, place: Path) -> None:
 
 @contextlib.contextmanager
 def make_replacement(folder: Path) -> Iterator[Path]:
-    """Create a folder that takes the place of an empty or missing one when the block ends."""
+    """Yield a new folder, which replaces an empty or missing one if the block raises no error."""
     place = _follow(folder)
     draft, old = _name_draft(place), _look_at(place)
     try:

@@ -190,7 +190,10 @@ class CodeCache:
 
 
 def find_cache() -> CodeCache | None:
-    """Return the cache named in the environment; None if it is off, or no folder is known."""
+    """Return the cache that the environment names, or the user's default one.
+
+    None if it is turned off, or if no folder is known, of which a warning tells.
+    """
     named = os.environ.get(VARIABLE)
     if named is not None:
         folders = [Path(name).absolute() for name in named.split(os.pathsep) if name]

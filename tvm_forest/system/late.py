@@ -84,11 +84,12 @@ def import_late(name: str) -> Any:
 
 
 def import_whole(name: str) -> ModuleType:
-    """Import a module on another thread, so that no signal handler interrupts it.
+    """Import a module, not on the main thread, so that no signal handler interrupts it.
 
     A module whose import was interrupted, such as TVM by Ctrl-C, cannot be imported again, since
     parts of it are registered already. Signal handlers run on the main thread, so another thread
-    imports; it continues if a handler raises an exception on the main thread.
+    imports; it continues if a handler raises an exception on the main thread. Only if no thread can
+    be started, or inside an import of this package, does the main thread itself import.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):

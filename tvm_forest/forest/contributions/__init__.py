@@ -117,7 +117,7 @@ class ContributionTables:
                 training rows, by the cover of nodes. With a background, only `subtrees` serves.
 
         Raises:
-            UnsupportedModel: see `_check_forest`; or paths too long for a background.
+            UnsupportedModel: see `_check_forest`; with a background, see `SubtreeTables`.
         """
         _check_forest(forest, background is not None)
         if background is not None:
@@ -186,7 +186,7 @@ class ContributionTables:
         return margin
 
     def share_out(self, values: Array) -> Array:
-        """Split values (..., players + 1) equally among columns: (..., given_width + 1)."""
+        """Split (..., players + 1) values among users' columns equally; the last one is kept."""
         width = self.forest.given_width
         if self.players == [(at,) for at in range(width)]:
             return values
@@ -219,7 +219,7 @@ class ContributionTables:
         return begins.astype(np.int32), np.array(tasks, np.int32)
 
     def list_interaction_tasks(self) -> tuple[Array, Array]:
-        """Return the tasks for interactions: a group for each output and each fixed feature."""
+        """Return the same as `list_tasks`, with a group for each output and each fixed feature."""
         forest, tasks, begins = self.forest, list[Task](), [0]
         tested = np.zeros((forest.n_trees, len(self.players)), bool)
         tested[self._tree_of_node, self.sources[self.numbers[:, 0]]] = True
@@ -246,7 +246,7 @@ class _Paths:
         share_above: the share of rows that earlier tests of the node's feature on the path let
             through; 1 for none.
         below: the number of inner nodes of the subtree.
-        place: an inner node's place in the order of a walk.
+        place: index of an inner node, from 0, in the order in which a walk enters nodes.
         most_features: the largest number of different features on a path.
     """
 
@@ -315,7 +315,7 @@ class _Paths:
 
 
 def contribution_arrays(tables: ContributionTables, name: str, looks_up: bool) -> dict[str, Array]:
-    """Return the flat arrays that the function `name` reads; an empty one becomes [0]."""
+    """Return the flat arrays that `name` reads, of subtrees if `looks_up`; empty ones are [0]."""
     if name == CONTRIBUTIONS and looks_up:
         found = tables.subtrees.arrays
         return {key: x.ravel() if x.size else np.zeros(1, x.dtype) for key, x in found.items()}
@@ -369,7 +369,7 @@ def _check_forest(forest: Forest, has_background: bool) -> None:
     """Refuse forests whose SHAP values cannot be computed.
 
     Raises:
-        UnsupportedModel: linear leaves; no sum; too deep; no covers (or wrong) and no background.
+        UnsupportedModel: linear leaves; min or max; too deep; bad covers where they are needed.
     """
     where = f"contributions: the model '{forest.source}'"
     if forest.is_linear:

@@ -241,7 +241,7 @@ class SubtreeTables:
     # -- values -----------------------------------------------------------------------------------
 
     def _fill(self) -> Array:
-        """Return the table, float64 (W, E, 4)."""
+        """Return the array `table`, float64 (W, E, 4), which holds what each entry adds."""
         leaves = self._leaves
         worth = self._explain(leaves)
         entries = [

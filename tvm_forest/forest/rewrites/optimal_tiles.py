@@ -54,7 +54,11 @@ def choose_optimal_tiles(forest: Forest, size: int, rows: Array) -> Array:
 
 
 def _cheapest(left: Array, right: Array) -> tuple[Array, Array]:
-    """Return the costs g(v, 1..size), (M, size), and how many nodes each puts on the left."""
+    """Return g(v, 1..size) of M nodes, and how many nodes each puts on the left, (M, size) each.
+
+    Args:
+        left, right: g(child, 0..size) of their children, (M, size + 1).
+    """
     size = left.shape[1] - 1
     best = np.full((len(left), size), NEVER)
     on_left = np.zeros((len(left), size), np.int8)

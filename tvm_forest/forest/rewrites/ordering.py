@@ -40,7 +40,7 @@ def take_trees(forest: Forest, order: Array) -> Forest:
 
 
 def _with_null_tree(forest: Forest) -> Forest:
-    """Return the forest with a null tree at the end."""
+    """Return the forest with one more tree at the end: a leaf that changes no margin."""
     arrays = forest.arrays_per("node") | forest.arrays_per("tree")
     entries = {name: ROLES[name].in_null_tree for name in arrays}
     entries |= dict.fromkeys(
@@ -137,8 +137,9 @@ def silence_rounds(forest: Forest, begin: int, end: int) -> Forest:
 def arrange_by_round(forest: Forest) -> Forest:
     """Order trees by round and class: tree ``round * C + c`` is the tree of class c in that round.
 
-    The order within a class stays. Null trees fill up classes with fewer trees than others, and a
-    forest without any tree. A tree whose leaves hold vectors is a round by itself.
+    The order within a class stays. Null trees, which are leaves that change no margin, fill up
+    classes with fewer trees than others, and a forest without any tree. A tree whose leaves hold
+    vectors is a round by itself.
     """
     classes = np.array([EVERY_CLASS] if forest.has_vectors else range(forest.n_outputs), np.int32)
     trees_of_class = [np.flatnonzero(forest.tree_class == c) for c in classes]

@@ -56,7 +56,7 @@ def pad_trees(forest: Forest, to: str = "tree") -> Forest:
         to: "tree" for the depth of each tree, "forest" for that of the deepest.
 
     Raises:
-        ScheduleError: `to` is unknown.
+        ScheduleError: `to` is unknown, or the tiles are not valid (see `check_tiling`).
         BuildError: the forest would have more than 2**25 nodes.
     """
     if to not in ("tree", "forest"):

@@ -98,7 +98,7 @@ def _check(number: int, forest: Forest, first: Forest) -> None:
 
 
 def _join_arrays(forests: Sequence[Forest]) -> dict[str, Any]:
-    """Return the arrays of nodes and trees of all models, one after the other."""
+    """Return the arrays of nodes and trees of all models, joined; None where a model has none."""
     fields = dict[str, Any]()
     for name, role in ROLES.items():
         arrays = [getattr(forest, name) for forest in forests]

@@ -135,7 +135,7 @@ def _steps(inside: Array) -> Array:
 
 
 def _look_up(step: Array) -> Array:
-    """Evaluate all shapes with all outcomes at once; return uint8 (S, 2**n)."""
+    """Return `TileTable.lut`, uint8 (S, 2**n), given the steps that `_steps` returns."""
     n_shapes, size, _ = step.shape
     outcome = np.arange(1 << size)
     shape = np.arange(n_shapes)[:, None]

@@ -120,9 +120,15 @@ def _with_tiles(forest: Forest, size: int, root: Array) -> Forest:
 
 
 def _grow_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) -> Array:
-    """Grow the tiles of all trees at once, each by one node at a time.
+    """Grow the tiles of all trees at once, each by one node at a time: that with the most rows.
 
     If `rows` is equal everywhere, the next node is the first in level order: uniform tiling.
+
+    Args:
+        forest: the model; its own tiles are ignored.
+        size: the largest number of nodes in a tile.
+        rows: (N,), the rows that come through each node.
+        hybrid: whether tiles whose roots few rows reach (see `LIKELY_ROOT`) grow uniformly.
 
     Returns:
         int64 (N,), the root of each node's tile.
@@ -152,5 +158,5 @@ def _grow_tiles(forest: Forest, size: int, rows: Array, hybrid: bool = False) ->
 
 
 def _inner_only(forest: Forest, node: Array) -> Array:
-    """Replace leaves and missing nodes by -1."""
+    """Return node numbers with -1 in place of leaves; -1 itself, for no node, stays."""
     return np.where((node < 0) | forest.is_leaf[node], -1, node)

@@ -78,7 +78,7 @@ def find_parents(forest: Trees) -> Array:
 
 
 def invert(order: Array) -> Array:
-    """Return the inverse of a permutation: [2, 0, 1] of [1, 2, 0]."""
+    """Return the inverse of a permutation of 0, 1, ...: [2, 0, 1] of [1, 2, 0]."""
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return place

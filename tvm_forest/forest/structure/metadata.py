@@ -26,7 +26,8 @@ class Role(NamedTuple):
         unit: what has one entry each in the field: "node" or "tree"; "model" for all other fields.
         place: position among the fields that enter `Forest.signature`, counted from 0 and never
             changed, because saved files hold signatures; None for fields that decide no prediction.
-        in_null_tree: entry for the single leaf of a null tree, or for the null tree itself.
+        in_null_tree: entry for the leaf of a null tree, which is a tree of one leaf that changes no
+            margin, or for the null tree itself.
         signed_if_set: whether the default is left out of the signature, as it must be for fields
             that are newer than the first saved files.
         default: default of the field, None if it has none.

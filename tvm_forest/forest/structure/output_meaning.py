@@ -98,5 +98,5 @@ class OutputMeaning:
 
     @property
     def neutral_leaf(self) -> float:
-        """Leaf value that changes no margin: not +0.0, which would turn a sum of -0.0 into +0.0."""
+        """Leaf value that changes no margin: in a sum -0.0, since -0.0 + 0.0 would be +0.0."""
         return {"min": np.inf, "max": -np.inf}.get(self.aggregate, -0.0)

@@ -173,7 +173,7 @@ class Trees:
 
     @property
     def tests(self) -> Array:
-        """(P, 2) float64, the distinct (feature, threshold) pairs, sorted."""
+        """Float64 (pairs, 2), the distinct (feature, threshold) pairs, sorted."""
         tests = self.distinct_tests
         pairs = np.stack([tests.keys[tests.column] // 2, tests.cut], axis=1, dtype=np.float64)
         return np.unique(pairs, axis=0)
@@ -192,7 +192,8 @@ class Trees:
     def level_sizes(self) -> Array:
         """Int64, number of inner nodes on each level of each tree; with tiles, of each tile level.
 
-        Entry ``tree * levels + level``, where `levels` is the depth of the deepest tree plus one.
+        Entry ``tree * levels + level``, where `levels` is the depth of the deepest tree plus one;
+        zeros at the end are left out.
         """
         inner = np.flatnonzero(~self.is_leaf)
         levels = int(self.depths.max(initial=0)) + 1
@@ -200,12 +201,12 @@ class Trees:
 
     @cached_property
     def leaf_counts(self) -> Array:
-        """Int64 (T,), leaves of each tree."""
+        """Int64 (T,), the number of leaves of each tree."""
         return np.add.reduceat(self.is_leaf, self.tree_offset[:-1], dtype=np.int64)
 
     @property
     def widest_level(self) -> int:
-        """The largest number of inner nodes on one level of a tree (of tiles, if it has tiles)."""
+        """The largest number of inner nodes on one level of a tree, with tiles on a tile level."""
         return int(self.level_sizes.max(initial=0))
 
     def name_first(self, marked: Array) -> str:

@@ -86,7 +86,10 @@ def from_object(model: Any) -> Forest | None:
 
 
 def read_numbers(data: bytes) -> tuple[Array, tuple[float, list[float]]]:
-    """Read the values of all leaves of a JSON file, and its scale and bias."""
+    """Return the values of all leaves of a JSON file, (values,), and its scale and biases.
+
+    CatBoost itself reads some of these numbers inexactly.
+    """
     document = parse(data)
     scale, bias = _read_scale_and_bias(document)
     columns = EncodedColumns(_read_features(document), document)
@@ -96,7 +99,7 @@ def read_numbers(data: bytes) -> tuple[Array, tuple[float, list[float]]]:
 
 
 def _read_binary(data: bytes) -> Any:
-    """Let CatBoost load a `.cbm` file."""
+    """Return the `CatBoost` object that the library loads from a `.cbm` file."""
     try:
         import catboost
     except ImportError:
@@ -166,7 +169,7 @@ def _build(document: Document, kind: Kind, model: Any = None) -> Forest:
 
 
 def _read_features(document: Document) -> DocumentFeatures:
-    """Read the columns of a row from the document."""
+    """Return the features that the document lists; refuse those of texts and embeddings."""
     info = take(document, "features_info", dict)
     if take(info, "text_features", list, []):
         raise unsupported("text_features", "how texts are read is not reproduced", _WITHOUT)
@@ -223,7 +226,7 @@ def _count_outputs(document: Document) -> int:
 
 
 def _find_trees(document: Document) -> tuple[str, list[Any]]:
-    """Return the name of the list of trees, and that list."""
+    """Return the name of the document's list of trees, and that list; refuse an empty one."""
     name = "trees" if "trees" in document else "oblivious_trees"
     trees = [] if document.get(name, 0) is None else take(document, name, list)
     if not trees:
@@ -280,7 +283,12 @@ def _ask_leaf_numbers(model: Any) -> list[list[int]]:
 
 
 def _list_leaves(steps: list[tuple[int, int]], leaf_of: list[int]) -> list[int]:
-    """Return the numbers of a tree's leaves from left to right."""
+    """Return the numbers of a tree's leaves from left to right.
+
+    Args:
+        steps: for each node, the distances to its children, 0 for a leaf in the node's own place.
+        leaf_of: for each node, the number of the leaf that is stored in its place.
+    """
     leaves, rest = list[int](), [(0, False)]
     while rest:
         node, ends = rest.pop()

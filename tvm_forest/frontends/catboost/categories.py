@@ -227,7 +227,7 @@ class EncodedColumns:
         )
 
     def _read_parts(self, elements: list[Any]) -> list[tuple[int, int, float]]:
-        """Return kind, place and value of the parts of a combination, in the order of a key."""
+        """Return kind, place and value (see `Encoder`) of the parts of a combination, in order."""
         found = []
         for element in elements:
             name = take(element, "combination_element", str)

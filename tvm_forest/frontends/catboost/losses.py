@@ -70,7 +70,10 @@ def read_loss(info: Document) -> str:
 
 
 def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[str, Any]:
-    """Return fields of the Forest: link, labels and targets."""
+    """Return fields of the Forest that the loss and the object's kind decide, such as the link.
+
+    The others are the labels, the rule that chooses them, and targets.
+    """
     if kind == "by loss":
         kind = "classifier" if loss in CLASSES else "regressor"
     if kind == "regressor":
@@ -104,7 +107,7 @@ def _read_cut(info: Document) -> float:
 
 
 def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[Array, Array]:
-    """Reorder leaf values and biases by the labels, of which some may have no training rows.
+    """Return leaf values and biases in the order of labels; some may have no training rows.
 
     A model has such labels if `classes_count` or `class_names` was given. Their margins are -inf.
     """

@@ -27,7 +27,7 @@ def list_types(forest: Forest) -> list[str]:
 
 
 def make(asked: str, forest: Forest, margin: Array, value: Array) -> Array:
-    """Return the requested prediction type.
+    """Return what CatBoost's `predict` returns for a prediction type.
 
     Args:
         asked: one of `list_types`.

@@ -47,7 +47,7 @@ ReadSplit = Callable[[Any], Test]
 
 
 def read_oblivious(trees: list[Any], width: int, read_split: ReadSplit) -> tuple[Array, Nodes]:
-    """Read oblivious trees, and write out the nodes of each level.
+    """Return the sizes of oblivious trees, and arrays over their nodes, level by level.
 
     Args:
         trees: the list in the document.
@@ -102,7 +102,7 @@ def _read_weights(tree: Any, leaves: int) -> Array:
 def read_others(
     trees: list[Any], width: int, read_split: ReadSplit, leaf_numbers: list[Any] | None
 ) -> tuple[Array, Nodes]:
-    """Read non-oblivious trees, stored as nested objects.
+    """Return the sizes of trees that are stored as nested objects, and arrays over their nodes.
 
     Args:
         trees: the list in the document.
@@ -122,7 +122,7 @@ def read_others(
 
 
 def _flatten(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
-    """Number the nodes of a tree depth first, left side first."""
+    """Return arrays over the nodes of a tree, which are numbered depth first, left side first."""
     tests, values, right, rest = list[Test](), list[Any](), dict[int, int](), [(tree, -1)]
     cover = list[float]()
     while rest:
@@ -161,7 +161,7 @@ def _flatten(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
 
 
 def _join(parts: list[Nodes], width: int) -> tuple[Array, Nodes]:
-    """Concatenate the arrays of all trees."""
+    """Return the sizes of trees, and their arrays, joined; no `cover` if a weight is missing."""
     empty: dict[str, Any] = dict.fromkeys(("left", "right", "feature", "node_id"), np.int64)
     empty |= {"threshold": np.float64, "default_left": bool, "leaf_value": np.float64}
     empty |= {"cover": np.float64}

@@ -67,7 +67,7 @@ def read_nodes(text: ModelText) -> tuple[Array, Nodes, dict[str, Any]]:
 
 
 def _read_linear_leaves(columns: dict[str, Array]) -> tuple[Array, Array]:
-    """Return the constants of linear leaves, and the range of each leaf's terms."""
+    """Return the constants of all L leaves, (L,), and begin and end of their terms, (L, 2)."""
     linear = np.repeat(columns["is_linear"] > 0, columns["num_leaves"])
     const, count = columns["leaf_value"].copy(), np.zeros(len(linear), np.int64)
     const[linear], count[linear] = columns["leaf_const"], columns["num_features"]
@@ -103,7 +103,9 @@ def _read_decisions(text: ModelText, categories: Sets) -> tuple[Array, Array, tu
 
 
 def _read_sets(text: ModelText, node: Array, tree: Array) -> Sets:
-    """Decode the bit sets of categorical nodes, whose threshold is the index of their set.
+    """Return the sets of categorical nodes by node, decoded from bits.
+
+    The threshold of such a node is the index of its set among those of its tree.
 
     Args:
         text: the model.

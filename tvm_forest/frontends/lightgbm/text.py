@@ -94,11 +94,11 @@ class ModelText:
 
 
 def read_text(data: bytes) -> ModelText:
-    """Read a model file.
+    """Return the contents of a model file, given its bytes.
 
     Raises:
         ModelFormatError: the file is truncated or damaged.
-        UnsupportedModel: the file has an unknown key.
+        UnsupportedModel: the file has an unknown key, or is of an unknown version.
     """
     try:
         text = data.decode()
@@ -165,9 +165,10 @@ def _read_header(lines: list[str]) -> dict[str, str]:
 
 
 def _read_listed_categories(infos: str, n_features: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Read the categories of each feature, such as "-1:3:0:7"; -1 is a missing value.
+    """Return pairs of a categorical feature and the categories that the header lists for it.
 
-    Return () for headers in another form: no prediction depends on these lists.
+    A text such as "-1:3:0:7" lists them; -1 is a missing value, and left out. Headers in another
+    form give (): no prediction depends on these lists.
     """
     words = infos.split(" ")
     if len(words) != n_features:
@@ -177,9 +178,10 @@ def _read_listed_categories(infos: str, n_features: int) -> tuple[tuple[int, tup
 
 
 def _read_pandas_categories(tail: list[str]) -> tuple[tuple[Any, ...], ...]:
-    """Read the text after the trees, which also shows that the file is complete.
+    """Return `ModelText.pandas_categories`, from the lines after the trees.
 
-    Old files, and those of other tools, may end after the trees.
+    These also show that the file is complete, and truncated ones are refused. Old files, and those
+    of other tools, may end after the trees.
     """
     lines = list(filter(None, tail))
     if lines and lines[0] not in _BEHIND_TREES:
@@ -257,7 +259,7 @@ def expect_counts(key: str, columns: dict[str, Array], n_trees: int) -> Array:
 
 
 def _read_tree(block: str, number: int) -> dict[str, str]:
-    """Return the lines of one tree, by key."""
+    """Return the texts of one tree's fields, by key, without those that decide nothing."""
     first, *others = _split_lines(block)
     end = others.index("") if "" in others else len(others)
     if first != f"Tree={number}" or any(others[end:]):
@@ -310,7 +312,7 @@ def _parse(key: str, words: Iterable[str]) -> Array:
 
 
 def _check_bounds(key: str, values: Array) -> Array:
-    """Refuse integers out of bounds, and numbers that are not finite.
+    """Return the values of a field; refuse integers out of bounds, and numbers not finite.
 
     Thresholds may be infinite: LightGBM writes "inf" if a node tests whether a value is missing.
     Leaf values may also be NaN, if training divided zero by zero.

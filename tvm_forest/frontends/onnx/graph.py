@@ -27,7 +27,8 @@ def read_tree_op(model: Any) -> TreeOp:
 
     Raises:
         ModelFormatError: the bytes are not an ONNX model, or an attribute has the wrong type.
-        UnsupportedModel: the graph does more than evaluate one tree operator.
+        UnsupportedModel: the graph does more than evaluate one tree operator, or its version or
+            input is not supported, or the package onnx is not installed.
     """
     model = parse_model(model)
     node = _find_tree_node(model.graph)
@@ -67,7 +68,7 @@ def check_opset(versions: list[int], kind: str) -> None:
 
 
 def _read_input(inputs: list[Any]) -> tuple[str, int | None]:
-    """Return dtype and number of columns of the only input; None if the graph does not fix it."""
+    """Return the dtype of the only input, and its number of columns, None if it is not fixed."""
     if len(inputs) != 1:
         raise unsupported("input", f"{len(inputs)} inputs", "give one matrix of features")
     tensor = inputs[0].type.tensor_type

@@ -59,7 +59,10 @@ class LeafWeights:
 
 
 def read_listed_nodes(op: TreeOp) -> tuple[NodeTable, LeafWeights]:
-    """Read `TreeEnsembleRegressor` or `TreeEnsembleClassifier`, of opsets 1 to 3."""
+    """Return the nodes and weights of the operators of opsets 1 to 3.
+
+    They are `TreeEnsembleRegressor` and `TreeEnsembleClassifier`.
+    """
     prefix = "target" if op.kind == "TreeEnsembleRegressor" else "class"
     trees, ids = op.integers("nodes_treeids"), op.integers("nodes_nodeids")
     size = len(trees)
@@ -139,7 +142,7 @@ def _read_modes(op: TreeOp, size: int) -> Array:
 
 
 def read_split_nodes(op: TreeOp) -> tuple[NodeTable, LeafWeights]:
-    """Read `TreeEnsemble` of opset 5, which lists inner nodes and leaves apart.
+    """Return the nodes and weights of `TreeEnsemble`, which lists inner nodes and leaves apart.
 
     The leaves get the positions after the inner nodes.
     """
@@ -180,7 +183,7 @@ def _read_children(op: TreeOp, branch: str, size: int, n_leaves: int) -> Array:
 
 
 def _read_members(op: TreeOp, nodes: Array) -> Sets:
-    """Return the set of each node; in the list, NaN ends each set."""
+    """Return the set of each of `nodes`; they follow each other in one list, and NaN ends each."""
     values = op.tensor("membership_values")
     ends = np.flatnonzero(np.isnan(values))
     if values.size and (not ends.size or ends[-1] != len(values) - 1):
@@ -199,7 +202,7 @@ def _read_members(op: TreeOp, nodes: Array) -> Sets:
 
 
 def is_category(values: Array) -> Array:
-    """Return a bool array: whether a set may contain each value, a whole number below 2^24."""
+    """Return a bool array, which values a set may contain: whole numbers from 0 to 2^24 - 1."""
     with np.errstate(invalid="ignore"):
         whole = values == np.trunc(values)
     return np.less_equal(0, values) & (values < _MAX_CATEGORIES) & whole

@@ -43,7 +43,7 @@ class TreeOp:
 
     @classmethod
     def read(cls, node: Any, known: Any, dtype: str, n_features: int | None) -> TreeOp:
-        """Check the attributes of a node against those that ONNX defines."""
+        """Return the TreeOp of a node; refuse attributes that are not as ONNX defines (`known`)."""
         attributes: dict[str, Any] = {}
         for attribute in node.attribute:
             if attribute.name not in known:

@@ -30,7 +30,7 @@ _ABOVE_ZERO = float(np.nextafter(0.0, 1.0))
 
 
 def load_boosting(model: Any) -> Forest:
-    """Load gradient boosting.
+    """Return the Forest of a fitted GradientBoostingClassifier or GradientBoostingRegressor.
 
     The forest's `apply` has the shape (R, T); scikit-learn's has (R, rounds, C).
     """
@@ -83,7 +83,7 @@ def _read_labels(model: Any, outputs: int, cut: float) -> dict[str, Any]:
 
 
 def load_hist_boosting(model: Any) -> Forest:
-    """Load histogram gradient boosting."""
+    """Return the Forest of a fitted estimator of histogram gradient boosting."""
     predictors = [predictor for stage in model._predictors for predictor in stage]
     records = np.concatenate([predictor.nodes for predictor in predictors])
     columns, meaning = np.arange(model.n_features_in_), dict[str, Any]()
@@ -190,7 +190,7 @@ def _read_categories(categories: Array, column: int) -> Array:
 
 
 def _find_odd(categories: Array) -> Array:
-    """Return the numbers of an array that cannot be categories."""
+    """Return those numbers of an array that cannot be categories."""
     numbers = categories[~np.isnan(categories)]
     odd = (numbers < 0) | (numbers >= _CATEGORY_RULE.highest) | (numbers % 1 != 0)
     found: Array = numbers[odd]

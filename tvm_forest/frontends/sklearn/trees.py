@@ -17,7 +17,7 @@ from ..assemble import Nodes, build_forest
 
 
 def load_trees(model: Any) -> Forest:
-    """Load a tree, a random forest or extra trees."""
+    """Return the Forest of a fitted tree, random forest or forest of extra trees."""
     single = hasattr(model, "tree_")
     estimators = [model] if single else model.estimators_
     trees = [estimator.tree_ for estimator in estimators]
@@ -61,7 +61,7 @@ def read_nodes(trees: list[Any]) -> tuple[Array, Nodes]:
 
 
 def load_isolation_forest(model: Any) -> Forest:
-    """Load an isolation forest, in which a leaf holds the length of its path."""
+    """Return the Forest of a fitted isolation forest; leaves hold the lengths of their paths."""
     sizes, nodes = read_nodes([estimator.tree_ for estimator in model.estimators_])
     if model._max_features != model.n_features_in_:  # else trees see the columns as they are
         tree, place = np.repeat(np.arange(len(sizes)), sizes), nodes["feature"]
@@ -115,7 +115,7 @@ def _find_inlier(scale: float, offset: float) -> float:
 def build_estimator(
     model: Any, sizes: Array, nodes: Nodes, values: Array, tree_class: Array, **rules: Any
 ) -> Forest:
-    """Build a Forest, with the fields that all estimators share."""
+    """Return the Forest of an estimator: the given fields, and those that all estimators share."""
     names = getattr(model, "feature_names_in_", None)
     return build_forest(
         sizes,

@@ -221,7 +221,7 @@ def _read_outputs(
 
 
 def _find_classes(model: Checkpoint, classes: Array) -> Array:
-    """Return the output of every tree."""
+    """Return the index of the output that each tree adds to, if leaves hold single values."""
     known = (model.target_id >= 0) & (model.target_id < len(classes))
     target = np.where(known, model.target_id, 0)
     wrong = ~known | (model.class_id < 0) | (model.class_id >= classes[target])
@@ -237,7 +237,7 @@ def _find_classes(model: Checkpoint, classes: Array) -> Array:
 def _spread_vectors(
     model: Checkpoint, sizes: Array, leaf_value: Array, target: Array, label: Array
 ) -> Array:
-    """Give every leaf a value for every output, 0 where it has none.
+    """Return leaf values (N, C), in which every leaf has a value for every output, 0 for none.
 
     Adding 0 changes no sum, except -0.0, which cannot occur in a sum that starts from zero.
     """

@@ -78,7 +78,7 @@ def is_checkpoint(data: bytes) -> bool:
 
 
 def read_checkpoint(data: bytes) -> Checkpoint:
-    """Read a checkpoint.
+    """Return the fields of a checkpoint, given its bytes.
 
     Raises:
         ModelFormatError: the bytes are truncated or damaged.
@@ -160,7 +160,7 @@ def _read_tree(cursor: Cursor, number: int, dtype: str) -> dict[str, Array]:
 
 
 def _read_list(cursor: Cursor, name: str, dtype: str, expected: int | None = None) -> Array:
-    """Read an array, which is preceded by the number of its values."""
+    """Return the next array, which is preceded by the number of its values, `expected` if given."""
     count = cursor.read_number("<Q", name)
     if expected is not None and count != expected:
         raise damaged(cursor.part + name, f"{count} entries for {expected} nodes", TRUNCATED)
@@ -168,7 +168,7 @@ def _read_list(cursor: Cursor, name: str, dtype: str, expected: int | None = Non
 
 
 def _refuse_options(cursor: Cursor, name: str) -> None:
-    """Refuse fields that a later version has added."""
+    """Refuse a checkpoint with fields of a later version, whose number is read here."""
     count = cursor.read_number("<i", name)
     if count:
         what = f"{cursor.part}{count} fields of a later version of treelite in {name}"
@@ -176,7 +176,7 @@ def _refuse_options(cursor: Cursor, name: str) -> None:
 
 
 def _join_trees(trees: list[dict[str, Array]], dtype: str) -> dict[str, Array]:
-    """Join the fields of all trees by their names."""
+    """Return the fields of all trees, joined, by name; ranges count in the joined lists."""
     for name in _LISTS:
         first = 0
         for tree in trees:

@@ -110,7 +110,7 @@ def _find_format(data: bytes) -> Format | None:
 
 
 def _save(booster: Any) -> Any:
-    """Return a Booster as the bytes of a model file, without a copy, which would take long."""
+    """Return a Booster as the bytes of a model file, from XGBoost 1.6 on without copying them."""
     try:
         return booster.save_raw(raw_format="ubj")
     except TypeError:  # before XGBoost 1.6

@@ -35,7 +35,7 @@ def is_binary(data: bytes) -> bool:
 
 
 def read_binary(data: bytes) -> dict[str, Any]:
-    """Read a model file.
+    """Return the document of a model file, in the form of a JSON model's.
 
     Raises:
         ModelFormatError: the file is truncated or damaged.
@@ -75,7 +75,7 @@ def read_binary(data: bytes) -> dict[str, Any]:
 
 
 def _read_tree(cursor: Cursor, tree: int, major: int) -> dict[str, Any]:
-    """Read one tree, including nodes that were deleted."""
+    """Return one tree as a JSON model holds it, with the nodes that training has deleted."""
     cursor.part = f"tree {tree}"
     n_roots, n_nodes, _, _, _, leaf_vector = cursor.read_numbers(_TREE)
     if n_nodes < 1 or n_roots != 1:

@@ -82,7 +82,8 @@ def may_lie_between(numbers: Array) -> bool:
 class Field:
     """A value of the document together with its name, for messages.
 
-    Every method but `error` raises ModelFormatError if the value has another type.
+    Every method but `error` raises ModelFormatError if the value has another type, and
+    `refuse_others` raises UnsupportedModel.
     """
 
     value: Any

@@ -89,7 +89,12 @@ class Header:
 
 
 def read_header(data: bytes, kind: Format) -> Header:
-    """Read the header of a model and refuse what cannot be compiled."""
+    """Return the checked header of a model file of the format `kind`.
+
+    Raises:
+        ModelFormatError: the file is truncated or damaged, or its parts contradict each other.
+        UnsupportedModel: it has a part that cannot be compiled, or is of another library.
+    """
     if kind == "binary":
         return _read_document(Field(read_binary(data), "document"), oldest=0)
     try:

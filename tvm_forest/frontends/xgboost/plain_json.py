@@ -35,7 +35,7 @@ def _tree_pattern() -> re.Pattern[bytes]:
 
 
 def loads(data: bytes) -> Any:
-    """Read a document; return None if it is not in XGBoost's form."""
+    """Return a document; None if it is not in XGBoost's form, or may need `once_rounded`."""
     begin = end = data.find(_BEGIN) + len(_BEGIN)
     found, tree = list[tuple[Any, ...]](), _tree_pattern()
     while match := tree.match(data, end):

@@ -76,7 +76,7 @@ class _Run(NamedTuple):
 
 
 def loads(data: bytes) -> Any:
-    """Read a document; return None if it is not in XGBoost's form."""
+    """Return a document; None if it is not in XGBoost's form."""
     begin = data.find(_TREES + _LIST)
     if begin < 0:
         return None
@@ -95,7 +95,7 @@ def loads(data: bytes) -> Any:
 
 
 def _read_count(data: bytes, at: int) -> int:
-    """Read a length."""
+    """Return the length at byte `at`; raise ValueError if it leads beyond the end."""
     (count,) = _LENGTH.unpack_from(data, at)
     if not 0 <= count <= len(data) - at:
         raise ValueError(count)

@@ -97,7 +97,7 @@ class DocumentTrees:
         return cls(trees.value, joined, np.array(sizes, np.int64), max(widths, default=1))
 
     def take_first(self, n_trees: int) -> DocumentTrees:
-        """Return the first `n_trees` trees."""
+        """Return DocumentTrees of the first `n_trees` trees."""
         return replace(self, trees=self.trees[:n_trees], sizes=self.sizes[:n_trees])
 
     @cached_property
@@ -136,7 +136,7 @@ class DocumentTrees:
         return nodes, codes
 
     def _join_nodes(self, name: str, kind: NumberKind = "integers") -> Array:
-        """Join arrays over nodes as int32, bool or float32."""
+        """Return the array `name` over the nodes of all trees, (N,): int32, bool or float32."""
         values, sizes = self._join(name, kind)
         self._compare_sizes(name, sizes, self.sizes, "nodes")
         if kind == "floats":

@@ -41,13 +41,13 @@ def loads(data: bytes) -> Any:
 
 
 class _DocumentReader:
-    """A reader at a position in a UBJSON document."""
+    """A reader at a position in a UBJSON document; each method returns what begins there."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
 
     def read_value(self, depth: int) -> Any:
-        """Read a value at this nesting depth."""
+        """Read a value; `depth` is the number of arrays and objects around it."""
         marker = self.data[self.at]
         self.at += 1
         number = NUMBERS.get(marker)
@@ -78,7 +78,7 @@ class _DocumentReader:
         return length
 
     def read_text(self) -> str:
-        """Read a string."""
+        """Read a string, which is preceded by its length."""
         length = self.read_length()
         self.at += length
         return self.data[self.at - length : self.at].decode()

@@ -125,7 +125,13 @@ def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
 
 
 def _read_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
-    """Convert frames and sparse matrices to `dtype`; lists and tensors keep their dtype."""
+    """Return rows that are not a numpy array as one; frames and sparse matrices get `dtype`.
+
+    Tensors keep their dtype, and lists get that of `objects.read_list`.
+
+    Raises:
+        InputError: rows that cannot be read; see also `to_rows`.
+    """
     check_in_place(rows, forest)
     rows = named_rows.gather_named(rows, forest)
     kind = frames.kind_of(rows)

@@ -1,6 +1,6 @@
 """Checks that all kinds of rows must pass.
 
-takes: shapes, dtypes; gives: nothing, or InputError.
+takes: rows, shapes, dtypes; gives: nothing, or InputError.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def check_in_place(rows: Any, forest: Forest) -> None:
 
 
 def check_numbers(given_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> None:
-    """Raise InputError unless a dtype holds real numbers or bools; `dtype` is the model's."""
+    """Raise InputError unless rows of `given_dtype` are real numbers or bools.
+
+    The message suggests `dtype`, that of the model's rows.
+    """
     if given_dtype.kind not in NUMBERS:
         raise refusal(
             f"rows must hold numbers, got dtype {given_dtype}; convert them, e.g. with "

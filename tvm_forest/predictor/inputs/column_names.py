@@ -64,7 +64,11 @@ def take_columns(frame: Any, kind: Kind, forest: Forest) -> Any:
 
 
 def _find_places(given: list[Any], kind: Kind, forest: Forest) -> list[int] | None:
-    """Return the indices of the model's columns in a frame; None if the frame fits as it is."""
+    """Return the indices of the model's columns in a frame; None if the frame fits as it is.
+
+    Raises:
+        InputError: see `take_columns`.
+    """
     known, names = forest.given_names, forest.spell(given)
     if tuple(names) == known:
         return None

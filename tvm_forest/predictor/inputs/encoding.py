@@ -63,7 +63,11 @@ def encode_rows(rows: Any, forest: Forest) -> Array:
 
 
 def to_objects(rows: Any, forest: Forest) -> Array:
-    """Return rows as an array of objects (R, width): numbers rounded to float32, and categories."""
+    """Return rows as an array of objects (R, width): numbers rounded to float32, and categories.
+
+    Raises:
+        InputError: wrong rank, width, names or types.
+    """
     encoder = forest.encoder
     assert encoder is not None, "asked for by the caller"
     count, columns = _read(rows, forest)
@@ -106,7 +110,11 @@ def find_hash() -> Callable[[bytes], int]:
 
 
 def _to_array(rows: Any, forest: Forest) -> Array:
-    """Return an array of objects, texts or integers (R, given_width)."""
+    """Return an array, or a list of lists, as an array (R, given_width) that may hold categories.
+
+    Raises:
+        InputError: it has another shape, or a dtype of floats, which has no categories.
+    """
     if isinstance(rows, np.ma.MaskedArray) or hasattr(rows, "tocsr"):
         raise refusal(f"a {type(rows).__name__} cannot hold categories; give an array of objects")
     array = rows if isinstance(rows, np.ndarray) else _list_to_array(rows)
@@ -142,7 +150,7 @@ class ReadArray:
         self.array, self.forest = array, forest
 
     def read_numbers(self, at: int) -> Array:
-        """Return a column of numbers, None as NaN."""
+        """Return the numbers (R,) in column `at`, NaN in place of None; refuse other objects."""
         column = self.array[:, at]
         if column.dtype.kind in NUMBERS:
             return pass_numbers(column, self.forest)
@@ -155,7 +163,7 @@ class ReadArray:
         return column.astype(np.float64)
 
     def read_categories(self, at: int) -> tuple[Any, Array | None]:
-        """Return the categories of a column: one per row, and None; or see `_tell_apart`."""
+        """Return the categories in column `at`: one per row, and None; or see `_tell_apart`."""
         column = self.array[:, at]
         if column.dtype.kind == "O":
             return column.tolist(), None
@@ -163,7 +171,7 @@ class ReadArray:
 
 
 def _tell_apart(column: Array) -> tuple[Any, Array | None]:
-    """Return the distinct values of a column, and the index of each row's value."""
+    """Return the distinct values of a column, and for each row the index of its value in them."""
     values, places = np.unique(column, return_inverse=True)
     return values.tolist(), places.ravel()
 

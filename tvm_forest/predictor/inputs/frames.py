@@ -46,7 +46,7 @@ _REMEDIES = {
 
 
 def kind_of(rows: Any) -> Kind | None:
-    """Return the library that made a frame, or None if the rows are not a frame.
+    """Return the library that made a frame, "named" for `NamedRows`, or None for other rows.
 
     Raises:
         InputError: a frame of an unsupported library (numpy could read it, but would lose the
@@ -75,7 +75,9 @@ def kind_of(rows: Any) -> Kind | None:
 
 
 def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> Array:
-    """Return the model's columns of a frame, each converted on its own; nulls become NaN.
+    """Return the model's columns of a frame as numbers, (R, row_width), rounded as in its library.
+
+    Nulls become NaN, or the code of None in a column in which None is a label of the model.
 
     Categories (dtypes category, Categorical, Enum, dictionary) and texts become the codes that the
     model has for their labels: those of `forest.category_names`, or the next list of
@@ -196,7 +198,7 @@ def _read_pandas(frame: Any, i: int, dtype: np.dtype[Any]) -> FrameColumn:
 
 
 def _read_objects(column: Any) -> FrameColumn:
-    """Read a column of strings or objects: strings, numbers or, for some models, both."""
+    """Return a pandas column of strings, or of objects such as strings and numbers."""
     places, labels = column.factorize()
     if not all(isinstance(label, str) for label in labels):  # `factorize` takes True for 1
         values = zip(column.tolist(), places >= 0, strict=True)
@@ -280,7 +282,7 @@ class ReadFrame:
         self.frame, self.kind, self.forest = frame, kind, forest
 
     def read_numbers(self, at: int) -> Array:
-        """Return a column of numbers, nulls as NaN."""
+        """Return the numbers in column `at`, float32 (R,), NaN in place of nulls; refuse texts."""
         name = names_of(self.frame, self.kind)[at]
         column = _read_column(self.frame, at, self.kind, np.dtype(np.float32), name)
         if column.labels:
@@ -296,7 +298,7 @@ class ReadFrame:
         return values
 
     def read_categories(self, at: int) -> tuple[list[Any], Array | None]:
-        """Return the categories of a column.
+        """Return the categories in column `at`.
 
         Either one value per row, and None; or the distinct values, and each row's index in them.
         """

@@ -78,8 +78,9 @@ def code_of_gaps(known: tuple[Any, ...] | None) -> float:
 def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Forest) -> FrameColumn:
     """Return a column of numbers as a column of labels, if the model takes the numbers for labels.
 
-    YDF takes integers and bools for strings. In a column of NaN alone, every value is missing. Any
-    other column is returned as it is.
+    YDF takes integers and bools for strings. Where the model knows labels, all values of a column
+    that mixes bools with numbers are labels, and a column of NaN alone has only missing values.
+    Any other column is returned as it is.
     """
     values = column.values
     if column.labels is not None or known is None:
@@ -105,7 +106,10 @@ def is_listed(column: FrameColumn, at: int, forest: Forest) -> bool:
 def to_numbers(
     column: FrameColumn, known: tuple[Any, ...] | None, at: int, name: str, forest: Forest
 ) -> Array:
-    """Return the numbers of a column; for categories, the indices of their labels in `known`.
+    """Return the numbers of a column, (R,); for categories, the indices of their labels in `known`.
+
+    Missing values become NaN, and unlisted labels NaN or `forest.other_label`. Without `known`,
+    labels that the model takes for numbers are returned as numbers.
 
     Raises:
         InputError: labels where the model has numbers, or the other way round.
@@ -163,7 +167,7 @@ def _is_compared(forest: Forest, at: int) -> bool:
 
 
 def _read_numeric_labels(column: FrameColumn, name: str) -> Array:
-    """Return the labels of a column as numbers."""
+    """Return the label of each row as a number, NaN where it is missing; refuse other labels."""
     labels = column.labels or ()
     for label in labels:
         is_number = isinstance(label, (*_NUMBERS, type(None)))

@@ -37,7 +37,8 @@ def gather_named(rows: Any, forest: Forest) -> Any:
     """Convert rows that map column names to values to `NamedRows`; return other rows unchanged.
 
     Raises:
-        InputError: the model has no feature names, or a row lacks a name or has an unknown one.
+        InputError: the model has no feature names, or a row lacks a name, has an unknown one or one
+            twice, or holds lists in place of single values.
     """
     if isinstance(rows, Mapping) and not hasattr(rows, "tocsr"):
         named = [rows]

@@ -23,7 +23,10 @@ _OBJECTS, _TEXTS = "O", "US"
 
 
 def read_objects(array: Array, forest: Forest) -> Array:
-    """Convert an array of objects or strings to numbers; return any other array unchanged.
+    """Convert an array of objects to numbers, if the training library does so.
+
+    Arrays of strings are converted too for libraries that do so (`reads_lists_as_objects`). Any
+    other array is returned unchanged.
 
     Raises:
         InputError: numpy cannot convert a value to a number.

@@ -67,6 +67,9 @@ def pass_column(
         series: the column as a pandas Series, or None for frames of other libraries.
         kind: the library of the frame.
         forest: the model.
+
+    Raises:
+        InputError: see `pass_numbers`.
     """
     library, dtype = forest.library, getattr(series, "dtype", None)
     is_object = getattr(dtype, "kind", "") == "O"
@@ -92,9 +95,10 @@ def pass_entries(entries: Array, matrix: Any, forest: Forest) -> Array:
 def join_columns(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> Array | None:
     """Return a frame as the one array into which the library converts it, or None.
 
-    None if the library converts the frame column by column. scikit-learn makes one array of all
-    columns and converts it to float32, but converts the columns of pandas one by one if some are
-    bools or may have gaps. XGBoost and LightGBM let numpy convert record batches.
+    None if the library converts the frame column by column, or if numpy cannot convert it.
+    scikit-learn makes one array of all columns and converts it to float32, but converts the columns
+    of pandas one by one if some are bools or may have gaps. XGBoost and LightGBM let numpy convert
+    record batches.
     """
     library = forest.library
     if forest.category_names or forest.pandas_categories or kind == "named":
@@ -114,7 +118,7 @@ def join_columns(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -
 
 
 def _is_converted_early(dtype: Any) -> bool:
-    """Return whether a column of this dtype makes scikit-learn convert through pandas."""
+    """Return whether a column of this dtype makes scikit-learn convert a pandas frame by pandas."""
     if hasattr(dtype, "categories"):
         return bool(dtype.categories.dtype == bool)
     may_have_gaps = not isinstance(dtype, np.dtype) and not hasattr(dtype, "fill_value")

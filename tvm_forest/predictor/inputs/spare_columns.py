@@ -1,4 +1,4 @@
-"""Drops surplus columns and adds missing ones that no tree reads: CatBoost accepts both.
+"""Cuts surplus columns off arrays, and adds missing columns that no tree reads, as CatBoost does.
 
 takes: frames, arrays; gives: frames with all columns of the model, arrays of the model's width.
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def fit_width(array: Array, forest: Forest) -> Array:
-    """Return rows of the model's width if they lack only unread columns, else as they are.
+    """Return an array without surplus columns on the right, and with missing unread columns.
 
-    Surplus columns on the right are cut off.
+    It is returned as it is if a missing column is read, or the model takes only rows of its own
+    width (see `InputMeaning.spares_columns`).
     """
     if not forest.spares_columns or array.ndim != 2:
         return array

@@ -1,6 +1,6 @@
 """Converts rows that are a sparse matrix or array of scipy.
 
-takes: sparse matrices and arrays; gives: dense (R, F) arrays.
+takes: sparse matrices and arrays; gives: dense (R, F) arrays, of all rows or block by block.
 """
 
 from __future__ import annotations
@@ -58,16 +58,19 @@ def sparse_rows(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
 
 
 class SparseBlocks:
-    """A sparse matrix of many rows, converted block by block.
+    """A sparse matrix of many rows, which is made dense block by block.
 
     `len` returns its number of rows.
     """
 
     def __init__(self, rows: Any, forest: Forest) -> None:
-        """Check the positions of all entries, and convert their values.
+        """Check the matrix, and round its entries as the training library does; it stays sparse.
+
+        Two entries in one place, and entries near zero, are refused when their block is made dense.
 
         Raises:
-            InputError: see `sparse_rows`.
+            InputError: wrong shape or dtype, an entry outside the matrix, or a matrix that is
+                refused by `check_in_place`.
         """
         dtype = np.dtype(forest.row_dtype)
         check_in_place(rows, forest)
@@ -121,7 +124,10 @@ def _check_sizes(entries: Array, forest: Forest) -> None:
 
 
 def _check_places(rows: Any) -> None:
-    """Raise ValueError for positions outside the matrix, where scipy would read foreign memory."""
+    """Raise ValueError unless all positions are whole and inside the matrix.
+
+    At others, scipy would read foreign memory.
+    """
     form, shape = getattr(rows, "format", ""), rows.shape
     if form == "coo":
         entries = len(rows.data)

@@ -55,9 +55,9 @@ def make_portable(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @functools.cache
 def serve_functions() -> None:
-    """Replace two global functions of TVM for the process, once.
+    """Replace TVM's functions that find AMD's bitcode and that link, for the process, once.
 
-    The search for AMD's bitcode then also returns our files, and linking works without ROCm.
+    The search then also returns our files, and linking works without ROCm.
     """
     own = [str(rocm.DEVICE), str(rocm.ARITHMETIC)]
     bitcode, link = (tvm.get_global_func(name) for name in (ROCM_BITCODE, ROCM_LINK))
@@ -73,7 +73,7 @@ def serve_functions() -> None:
 
 
 def _unless_missing(call: Any, otherwise: Any, *arguments: Any) -> Any:
-    """Call one of TVM's functions; return `otherwise` if it does not find its tool."""
+    """Return what a function of TVM returns, or `otherwise` if it misses files or programs."""
     try:
         return call(*arguments)
     except RuntimeError as error:

@@ -142,28 +142,28 @@ def _own(name: str, dtype: str, *values: Any) -> Any:
 
 
 def _calculate(x: Any) -> Any:
-    """Replace float arithmetic by a call of our function."""
+    """Replace float arithmetic by a call of the function for it in `arithmetic.cuh`."""
     dtype = _dtype(x)
     name = f"tvmf_{type(x).__name__.lower()}_{dtype}"
     return _own(name, dtype, x.a, x.b) if dtype.startswith("float") else x
 
 
 def _compare(x: Any) -> Any:
-    """Replace a float comparison by a call of our function."""
+    """Replace a float comparison by a call of the function for it in `arithmetic.cuh`."""
     dtype = _dtype(x.a)
     name = f"tvmf_{type(x).__name__.lower()}_{dtype}"
     return _own(name, "bool", x.a, x.b) if dtype.startswith("float") else x
 
 
 def _convert(x: tirx.Cast) -> Any:
-    """Replace a float conversion by a call of our function; integer conversions are safe."""
+    """Replace a conversion between float32 and float64 by a call; other conversions are safe."""
     change = (_dtype(x.value), _dtype(x))
     name = {("float32", "float64"): "tvmf_widen", ("float64", "float32"): "tvmf_narrow"}
     return _own(name[change], change[1], x.value) if change in name else x
 
 
 def _call(call: Any) -> Any:
-    """Replace a call of a math function by one of ours."""
+    """Replace a call of `isnan`, of `pow` of 2, or of one of `FUNCTIONS` by one of ours."""
     name, values = getattr(call.op, "name", "").rpartition(".")[2], list(call.args)
     if name == "isnan":
         return _own(f"tvmf_ne_{_dtype(values[0])}", "bool", values[0], values[0])

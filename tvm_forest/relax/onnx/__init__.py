@@ -57,6 +57,7 @@ def from_onnx(
         ModelFormatError: the model is damaged.
         UnsupportedModel: a node cannot be converted, which the message names, or the package onnx
             is not installed.
+        OSError: the file cannot be read.
     """
     with name_in_errors("from_onnx"):
         proto = read_model(model)

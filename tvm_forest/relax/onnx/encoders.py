@@ -1,6 +1,6 @@
 """Converts `OneHotEncoder` and `LabelEncoder`.
 
-takes: Node; gives: Values.
+takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
 
 Strings occur only inside a model: as its labels, and as outputs of encoders. They are represented
 by indices into a table of strings, so an encoder of strings becomes an encoder of indices.
@@ -118,7 +118,7 @@ def _read_values(node: Node) -> Array:
 
 
 def _read_list(node: Node, what: str) -> Array:
-    """Return the keys or values from the attribute that lists them."""
+    """Return the list of `what`, "keys" or "values", from the one attribute that holds it."""
     given = [kind for kind in _KINDS if f"{what}_{kind}" in node.attributes]
     if len(given) != 1:
         raise damaged(what, f"given as {given or 'nothing'}, expected one list")

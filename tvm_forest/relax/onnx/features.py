@@ -1,6 +1,6 @@
 """Converts operators of `ai.onnx.ml` on columns of numbers, with onnxruntime's arithmetic.
 
-takes: Node; gives: Values.
+takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def convert_scaler(node: Node) -> list[Value]:
-    """Convert `Scaler`: float64 rows are scaled in float64, all others in float32."""
+    """Convert `Scaler` to float32; float64 rows are scaled in float64, all others in float32."""
     x = node.tensor()
     scale, offset = node.get("scale", []), node.get("offset", [])
     if len(scale) != len(offset) or not scale:

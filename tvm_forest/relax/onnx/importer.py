@@ -2,8 +2,10 @@
 
 takes: ModelProto; gives: IRModule.
 
-It is a subclass, so TVM's importer is not changed. Nodes of other domains are converted by TVM;
-those that only move strings are given their indices.
+It is a subclass, so TVM's importer is not changed. TVM has no tensors of strings: a value of
+strings becomes int64 indices into a table of these strings, which the importer keeps. Nodes of
+other domains are converted by TVM, and those in `MOVES` move such indices as they would numbers.
+Only `Cast` of floats to integers, and `Cast` and `Constant` of strings, are converted here.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _NO_TEXTS = "TVM has no tensors of texts", "encode texts before the model, and g
 
 
 class Importer(onnx_frontend.ONNXGraphImporter):
-    """Converts one model.
+    """Converts one ONNX model to a Relax module.
 
     Attributes:
         model: the ModelProto.
@@ -51,7 +53,13 @@ class Importer(onnx_frontend.ONNXGraphImporter):
 
     @classmethod
     def read(cls, model: Any, opset: int | None, *options: Any) -> tvm.IRModule:
-        """Convert a model; the options are those of TVM's importer."""
+        """Return a ModelProto as a module with its tables of labels, see `attach_labels`.
+
+        Args:
+            model: the ModelProto.
+            opset: version of the operators without a domain; None for that in the model.
+            options: those of TVM's importer.
+        """
         importer = cls(*options)
         versions = {entry.domain: entry.version for entry in model.opset_import}
         importer.model, importer.labels = model, {}
@@ -66,7 +74,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         return attach_labels(mod, tables)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
-        """Refuse nodes without a converter."""
+        """Refuse nodes that nothing converts, and nodes of `ai.onnx.ml` inside branches."""
         known = {*onnx_frontend._get_convert_map(), "If", "Constant"}
         for node, is_inner in _walk(graph):
             ours = node.domain == DOMAIN and node.op_type in CONVERTERS and not is_inner
@@ -149,7 +157,10 @@ class Importer(onnx_frontend.ONNXGraphImporter):
                 self.labels[output] = value.labels
 
     def _truncates(self, node: Any) -> bool:
-        """Return whether a node is a `Cast` of floats to integers."""
+        """Return whether a node is a `Cast` of float32 or float64 to integers.
+
+        False also for scalars and values of unknown shape, which are left to TVM.
+        """
         if node.op_type != "Cast" or read_attributes(node).get("to") not in features.INTEGERS:
             return False
         kind = getattr(self._nodes[node.input[0]], "ty", None)
@@ -158,7 +169,7 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         return str(kind.dtype.dtype) in ("float32", "float64")
 
     def _keep_texts(self, name: str, texts: Any) -> None:
-        """Register a constant of strings: its label indices and their table."""
+        """Register a constant of strings: int64 indices, and the table of strings they index."""
         table, places = np.unique(np.asarray(texts).astype(str), return_inverse=True)
         places = places.reshape(np.shape(texts)).astype(np.int64)
         self._nodes[name] = relax.const(tvm.runtime.tensor(np.ascontiguousarray(places)))

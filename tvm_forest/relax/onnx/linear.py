@@ -1,6 +1,6 @@
 """Converts `LinearClassifier` and `LinearRegressor`.
 
-takes: Node; gives: Values.
+takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _score(node: Node, count: int, intercepts: Any, dtypes: tuple[str, ...]) -> 
 
 
 def _transform(node: Node, scores: relax.Expr, count: int) -> relax.Expr:
-    """Apply `post_transform` to scores; `count` 1 with a transform is refused."""
+    """Apply `post_transform` to scores (n, count); a transform of a single score is refused."""
     name = node.get("post_transform", "NONE")
     if name == "NONE":
         return scores
@@ -102,7 +102,7 @@ _TRANSFORMS = {"LOGISTIC": _apply_logistic, "SOFTMAX": _apply_softmax}
 
 
 def _pick_above_zero(scores: te.Tensor, labels: te.Tensor) -> te.Tensor:
-    """Return the second label where the score is above zero."""
+    """Return the second of two labels where a row's score is above zero, else the first."""
     return te.compute((scores.shape[0],), lambda r: labels[tirx.Cast("int64", scores[r, 0] > 0)])
 
 

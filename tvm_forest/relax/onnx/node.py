@@ -25,7 +25,7 @@ NUMBERS = ("float32", "float64", "int32", "int64")
 
 
 class Value(NamedTuple):
-    """The value of a name in the graph.
+    """The tensor for which a name in the graph stands.
 
     Attributes:
         expr: a tensor.
@@ -46,7 +46,7 @@ class Node:
         name: the name of the node in error messages.
         version: version of the operators of `ai.onnx.ml`.
         attributes: the attributes that the node has, by name, as the package onnx reads them.
-        inputs: its inputs.
+        inputs: the values of its inputs.
         constants: for each input, its array if it is constant, else None.
     """
 
@@ -70,7 +70,9 @@ class Node:
     def tensor(
         self, at: int = 0, dtypes: tuple[str, ...] = NUMBERS, rank: int = 2, least: int = 1
     ) -> relax.Expr:
-        """Return a numeric input of one of some dtypes, with `least` to `rank` dimensions.
+        """Return input number `at`, from 0, if it has one of `dtypes` and a valid rank.
+
+        It must have `least` to `rank` dimensions.
 
         Raises:
             UnsupportedModel: the input is of another kind, or its shape is not known.
@@ -129,7 +131,7 @@ def width_of(x: relax.Expr) -> int:
 
 
 def spread(values: Any, width: int, field: str, dtype: str) -> Array:
-    """Return one value per column, from a list of `width` values or a single one."""
+    """Return one value per column, (width,), from a list of `width` values or a single one."""
     if len(values) not in (1, width):
         raise damaged(field, f"{len(values)} values for {width} columns")
     return np.broadcast_to(np.array(values, dtype), (width,))

@@ -1,6 +1,6 @@
 """Converts tree operators to calls of `relax.tvm_forest.predict`.
 
-takes: Node; gives: Values.
+takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
 """
 
 from __future__ import annotations
@@ -44,12 +44,19 @@ def _read(node: Node) -> tuple[relax.Expr, Forest]:
 
 
 def complement(exact: te.Tensor, value: te.Tensor) -> te.Tensor:
-    """Return (n, 2): 1 - `exact`, rounded to the dtype of `value`, and `value`."""
+    """Return the scores of two classes, (n, 2), given that of the second.
+
+    The first is 1 - `exact`, rounded to the dtype of `value`; the second is `value`.
+
+    Args:
+        exact: (n, 1), the second class's score before it is rounded.
+        value: (n, 1), the same score, rounded.
+    """
     return _join(tirx.const(1, exact.dtype), exact, value)
 
 
 def _oppose(exact: te.Tensor, value: te.Tensor) -> te.Tensor:
-    """Return (n, 2): -`exact`, rounded to the dtype of `value`, and `value`."""
+    """Return the same as `complement`, but -`exact` as the score of the first class."""
     return _join(tirx.const(-0.0, exact.dtype), exact, value)
 
 

@@ -84,7 +84,7 @@ class Arithmetic:
         return self.emit(relax.op.where(relax.op.isnan(x), x, down))
 
     def select(self, x: Any, columns: Sequence[int]) -> Any:
-        """Return some columns of a matrix."""
+        """Return the columns of a matrix with these indices, in the order of the indices."""
         if list(columns) == list(range(width_of(x))):
             return x
         return self.emit(relax.op.take(x, to_tensor_constant(np.array(columns, "i8")), 1, "clip"))

@@ -91,7 +91,11 @@ def encode_ordinal(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def _ask_encoder(step: Any) -> Array:
-    """Return the encoder's output for categories 0, 1, ... of each column, and last an unknown."""
+    """Return the encoder's output for rows of known categories, and for one of unknown ones.
+
+    Row k holds category k of each column, or the column's last category if it has fewer. The last
+    row holds unknown categories; if the encoder refuses these, its output is taken to be 0.
+    """
     odd = [c.dtype for c in step.categories_ if c.dtype.kind not in "iuf"]
     if odd:
         raise NotImplementedError(f"categories of dtype {odd[0]} are no numbers")

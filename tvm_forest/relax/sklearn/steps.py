@@ -100,7 +100,11 @@ def transform(do: Arithmetic, name: str, step: Any, features: Features) -> Featu
 
 @contextmanager
 def name_step(name: str, step: Any) -> Iterator[None]:
-    """Prefix errors raised inside with the name of a step."""
+    """Convert Python's errors raised inside into errors of this package that name the step.
+
+    A NotImplementedError becomes an UnsupportedModel; AttributeError and ValueError become a
+    ModelFormatError. Errors of this package pass unchanged.
+    """
     what = f"from_sklearn: step '{name}' ({type(step).__name__})"
     try:
         yield

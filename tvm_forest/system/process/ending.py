@@ -57,7 +57,7 @@ def _end() -> None:
 
 
 def _owners(function: FunctionType) -> Iterator[Any]:
-    """Yield the class of a method, or the modules of the package that hold a function."""
+    """Yield what has a function as an attribute: its class, or modules of the package."""
     *classes, name = function.__qualname__.split(".")
     if classes:
         yield functools.reduce(getattr, classes, sys.modules[function.__module__])

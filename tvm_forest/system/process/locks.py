@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(Generic[Value]):
-        """An attribute that is computed when it is first read.
+        """An attribute that is computed, without a lock, when it is first read.
 
         Up to Python 3.11, `functools.cached_property` has a lock that all objects of a class share.
         """

@@ -23,7 +23,7 @@ About = tuple[int, int, int]
 
 
 def list_files() -> dict[str, About]:
-    """Return the current files of the package, by their relative paths.
+    """Return the state of each current file of the package (see `About`), by its relative path.
 
     The result is empty if the package is in an archive or a frozen program.
     """
