@@ -35,7 +35,11 @@ Around = tuple[tirx.For, ...]
 
 @function_pass
 class CacheNear(NestPass):
-    """Carries out the directive `cache` of every loop, innermost first."""
+    """Puts copies or prefetches into loops that have the directive `cache`, innermost first.
+
+    On a GPU it only copies rows: nothing is prefetched, and `CacheTrees` copies trees. Rows that
+    have been coded are not copied, since their codes are near already.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite the nest, tracking the loops around each statement."""

@@ -45,7 +45,11 @@ BLOCK_ROWS = 512
 
 @function_pass
 class PrivatizeSums(NestPass):
-    """Rewrites the additions inside parallel loops over trees."""
+    """Lets concurrent iterations over trees add to private sums, and adds these afterwards.
+
+    With `atomic_reduce` the additions become atomic instead, and with `ordered_reduce` the terms
+    are stored.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite the nest, tracking the loops around each statement."""
@@ -193,7 +197,10 @@ class _Region(Region):
         return -(-count // (self.facts.shuffle_width(loop) or 1))
 
     def _redirect_additions(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
-        """Return the loop with its additions going to the element that `place` returns for each."""
+        """Return the loop with its additions going to the element that `place` returns for each.
+
+        They are atomic if one of the loops over trees has `atomic_reduce`.
+        """
         atomic = any(self.facts.reduction(loop)[0] == "atomic" for loop in self.trees)
 
         def store(old: tirx.BufferStore) -> tirx.BufferStore:

@@ -19,7 +19,7 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class FuseParallel(NestPass):
-    """Fuses chains of parallel loops; the fused loop gets the schedule's name of the innermost."""
+    """Makes loops parallel, and a chain of them one loop, which has the name of the innermost."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite all loops, innermost first."""

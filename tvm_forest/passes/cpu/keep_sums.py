@@ -27,7 +27,11 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class KeepSums(NestPass):
-    """Rewrites loops over trees that contain only the walk of a block of rows."""
+    """Lets loops over trees add to a buffer of sums that is stored to the result after the loop.
+
+    These are loops on one thread that contain only a leaf loop whose walker computes many rows at
+    once, such as that of bit planes. Models with linear leaves are left unchanged.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite all loops, innermost first."""

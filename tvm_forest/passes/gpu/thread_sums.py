@@ -48,10 +48,14 @@ WARP_THREADS = 32
 
 @function_pass
 class ThreadSums(NestPass):
-    """Rewrites the outermost loops over trees that one thread runs alone."""
+    """Lets the outermost loop over trees of each GPU thread add to registers.
+
+    The sums are loaded before the loop and stored after it. Where `vector_reduce` is chosen, they
+    are added between threads by shuffles before they are stored.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the nest, tracking the loops around each statement."""
+        """Rewrite the loops of a function for a GPU; other functions are returned unchanged."""
         return func.with_body(ir.rewrite_nest(func.body, self._keep)) if self.facts.on_gpu else func
 
     def _keep(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
