@@ -85,7 +85,7 @@ class Compiler(NamedTuple):
 
 
 def compile_cuda(source: str, architecture: str, driver: int | None = None) -> bytes:
-    """Compile CUDA source for a GPU, with the first compiler whose output the driver can load.
+    """Return a cubin or PTX of CUDA source, by the first compiler whose output the driver can load.
 
     Args:
         source: CUDA C++ that includes no headers under NVRTC.

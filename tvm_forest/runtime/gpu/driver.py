@@ -1,6 +1,7 @@
 """A GPU, through the library of its driver.
 
-takes: images, numbers of bytes, arrays; gives: modules, pointers, launches, seconds.
+takes: images (compiled kernels), numbers of bytes, arrays; gives: modules (loaded kernels),
+pointers, launches, seconds.
 
 CUDA and HIP implement `Driver` by `shared_api`, OpenCL by `opencl`. A pointer is the library's
 integer for memory of the GPU, and a stream its integer for a queue of work; 0 is the default
@@ -134,11 +135,15 @@ class Driver(ABC):
 
     @abstractmethod
     def load(self, image: bytes) -> Module:
-        """Load an image; return the module."""
+        """Load an image onto the GPU, and return the module, whose kernels can then be found.
+
+        Args:
+            image: a cubin, PTX or a code object; for OpenCL the source text.
+        """
 
     @abstractmethod
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
-        """Return a kernel of a module."""
+        """Return the kernel of a module that has this name."""
 
     @abstractmethod
     def unload(self, module: Module) -> None:
@@ -249,7 +254,10 @@ class Driver(ABC):
 
     @abstractmethod
     def mark(self, stream: int, flags: int = 0) -> c_void_p:
-        """Record an event after the current work on a stream; `seconds` or `destroy` frees it."""
+        """Record an event after the current work on a stream; `seconds` or `destroy` frees it.
+
+        `flags` are those of the library, 0 for an event that `seconds` can use.
+        """
 
     @abstractmethod
     def destroy(self, event: c_void_p) -> None:

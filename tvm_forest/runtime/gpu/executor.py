@@ -45,7 +45,11 @@ class Executor:
     """
 
     def __init__(self, driver: Driver, image: bytes) -> None:
-        """Load an image."""
+        """Load an image, the compiled kernels of the library, onto the driver's GPU.
+
+        Raises:
+            DeviceError: the driver refuses the image.
+        """
         self.driver, self.captured = driver, list[int]()
         self._module = driver.load(image)
         self._kernels: dict[str, LoadedKernel] = {}

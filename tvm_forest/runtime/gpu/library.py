@@ -32,7 +32,7 @@ class Backend(NamedTuple):
     Attributes:
         open: function that opens the driver of the GPU.
         translate: function of the source, the architecture of the GPU and the version of its driver
-            (or None); returns an image.
+            (or None); returns the image that the driver loads.
     """
 
     open: Callable[[], Any]

@@ -124,7 +124,7 @@ class MemoryPool:
                 self._driver.destroy(event)
 
     def trim(self, turn: int | None = None) -> None:
-        """Free the idle pieces; given a turn, only those returned at that turn or before."""
+        """Free all pieces in the pool; given a turn, only those returned at that turn or before."""
         for pieces in (*self._idle.values(), *self._used_elsewhere.values()):
             with suppress(IndexError):
                 while turn is None or pieces[0].turn <= turn:
