@@ -252,7 +252,10 @@ class ColumnSearch:
         return self.code.hold("count", count.astype("int64"))
 
     def encode(self, xs: list[Any]) -> list[Any]:
-        """Return the codes of some values: their ranks, or the largest code for missing values."""
+        """Return the codes of some values, which are their ranks.
+
+        The code of a missing value is 0 in columns where it goes left, else the largest one.
+        """
         dtype = self.coder.ranks.dtype
         values = [rank.astype(dtype) for rank in self._rank(xs)]
         if self.columns.missing_left:

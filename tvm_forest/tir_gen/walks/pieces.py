@@ -10,9 +10,10 @@ takes: a leaf loop over trees; gives: its code.
             keep the walk, at the next piece, unless exit is a leaf
     add the values of found[k], in the order of the trees
 
-A step has no branch, and prefetches the cache line that its walk reaches next. The line arrives
-before the next lap, because a processor has some dozen loads in flight at once; a single walk would
-wait for each load. Walks that have ended cost nothing.
+A piece has up to 8 exits, each of which leads to another piece or to a leaf; the tests of the piece
+decide which of them a row takes. A step has no branch, and prefetches the cache line that its walk
+reaches next. The line arrives before the next lap, because a processor has some dozen loads in
+flight at once; a single walk would wait for each load. Walks that have ended cost nothing.
 """
 
 from __future__ import annotations
