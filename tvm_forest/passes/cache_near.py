@@ -42,7 +42,7 @@ class CacheNear(NestPass):
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the nest, tracking the loops around each statement."""
+        """Put copies and prefetches at the beginning of the bodies of loops with `cache`."""
         rows = func.params[0]
 
         def cache(s: tirx.Stmt, around: Around) -> tirx.Stmt | None:

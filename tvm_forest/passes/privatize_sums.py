@@ -52,7 +52,7 @@ class PrivatizeSums(NestPass):
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the nest, tracking the loops around each statement."""
+        """Rewrite every region of a function: its loop, and the additions after that."""
         facts, n = self.facts, func.params[0].shape[0]
 
         def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:

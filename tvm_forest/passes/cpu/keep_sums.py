@@ -34,7 +34,7 @@ class KeepSums(NestPass):
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite all loops, innermost first."""
+        """Keep the sums of all loops over trees for which that is possible."""
         return func.with_body(rewrite_loops(func.body, self._keep))
 
     def _keep(self, trees: tirx.For) -> tirx.Stmt:

@@ -48,10 +48,10 @@ WARP_THREADS = 32
 
 @function_pass
 class ThreadSums(NestPass):
-    """Lets the outermost loop over trees of each GPU thread add to registers.
+    """Lets the outermost loop over trees of each GPU thread add to registers, if they are enough.
 
-    The sums are loaded before the loop and stored after it. Where `vector_reduce` is chosen, they
-    are added between threads by shuffles before they are stored.
+    The sums are stored, or added atomically, after the loop. Where `vector_reduce` is chosen,
+    neighbouring threads add theirs by shuffles before that.
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:

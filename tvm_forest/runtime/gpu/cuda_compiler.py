@@ -59,7 +59,7 @@ class Compiler(NamedTuple):
     known: frozenset[int]
 
     def gives_cubin(self, architecture: str) -> bool:
-        """Return whether the output for a GPU is a cubin, which the driver need not compile."""
+        """Return whether the output for a GPU holds a cubin, which the driver need not compile."""
         if architecture == ANY:
             return self.name == "nvcc"
         return _number_of(architecture) in self.known
@@ -85,7 +85,7 @@ class Compiler(NamedTuple):
 
 
 def compile_cuda(source: str, architecture: str, driver: int | None = None) -> bytes:
-    """Return a cubin or PTX of CUDA source, by the first compiler whose output the driver can load.
+    """Compile CUDA source for a GPU, with the first compiler whose output the driver can load.
 
     Args:
         source: CUDA C++ that includes no headers under NVRTC.
@@ -93,6 +93,8 @@ def compile_cuda(source: str, architecture: str, driver: int | None = None) -> b
         driver: version of the driver that will load the code, such as 12040; None if it is not
             known.
 
+    Returns:
+        The image that the driver loads: a cubin, PTX, or a fat binary, see `Compiler.compile`.
     Raises:
         DeviceError: no compiler is at hand, or none that is as old as the driver.
         BuildError: the compiler refuses the source or the architecture.

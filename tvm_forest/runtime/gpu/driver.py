@@ -63,7 +63,7 @@ class Driver(ABC):
             ctypes would pass 32 bits.
         runtime: name of the library in messages.
         update: remedy if the library is too old.
-        visible: the environment variable that hides GPUs.
+        visible: what decides which GPUs are visible, such as an environment variable.
         manual: where the library's errors are documented.
         remedies: remedies by error number.
         is_shared: whether memory can be shared with other libraries.

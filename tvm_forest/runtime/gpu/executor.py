@@ -179,7 +179,10 @@ class BoundPlan:
         return arrays
 
     def take_for_graph(self, size: int) -> int:
-        """Allocate memory for a graph; no other call uses it while the model exists."""
+        """Return the address of new memory for a captured graph, kept as long as the model.
+
+        No other call uses it, since the graph may run at any time.
+        """
         pointer = self.driver.allocate_while_captured(size)
         self._executor.captured.append(pointer)
         return pointer

@@ -62,7 +62,7 @@ class KernelLibrary:
     _lock: Any = field(default_factory=make_lock, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> KernelFunction:
-        """Return a new function object, with bindings of its own."""
+        """Return the function of this name, as a new object that is bound to arrays by itself."""
         return KernelFunction(self, self.plans[name])
 
     @property

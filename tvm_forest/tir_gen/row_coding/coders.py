@@ -72,7 +72,10 @@ class RankCoder(RowCoder):
         return tirx.decl_buffer(shape, self.ranks.dtype, "codes", scope=scope)
 
     def place(self, row: Any, column: Any = 0) -> list[Any]:
-        """Return the indices of a row's code in a column: (row, column), or with group and lane."""
+        """Return the indices of a row's code in a column of the buffer of codes.
+
+        They are (row, column), or (group, column, lane) if rows are coded in groups.
+        """
         column = column + i64(0)
         if self.ranks.lanes == 1:
             return [row, column]
