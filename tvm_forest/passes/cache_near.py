@@ -135,7 +135,7 @@ def change_in_blocks(
 
 
 def walks_of(body: tirx.Stmt, rows: Any) -> list[tvm.ir.Call]:
-    """Return the walks that read a buffer of rows."""
+    """Return the calls of walks, inside a statement, that read this buffer of rows."""
     calls = ops.find_calls(body, *ops.WALKS)
     return [call for call in calls if call.args[0].source.same_as(rows)]
 

@@ -69,7 +69,7 @@ class OrderedRegion(Region):
     """A region whose trees are added in order, by way of their terms."""
 
     def rewrite(self) -> tirx.Stmt:
-        """Return the statements that replace the loop."""
+        """Return what replaces the loop: the loop with stores of terms, and their additions."""
         (row0, rows, most_rows), (class0, classes, most_classes) = map(self.span, OUTPUT_KINDS)
         spread = self.facts.has_level(self.loop)
         stores = ir.find_stores(self.loop)
@@ -112,7 +112,7 @@ class OrderedRegion(Region):
 
     @cached_property
     def _step(self) -> int:
-        """The distance between the trees of two adjacent elements."""
+        """The difference between the numbers of the trees of two adjacent terms, at least 1."""
         return max(1, int(np.gcd.reduce(np.diff(self._trees))))
 
     @property

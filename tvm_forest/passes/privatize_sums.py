@@ -150,7 +150,7 @@ class _Region(Region):
         return self.facts.reduction(loop)[0] == "shared" or bool(self.facts.shuffle_width(loop))
 
     def rewrite(self) -> tirx.Stmt:
-        """Return the statements that replace the loop."""
+        """Return what replaces the loop: zeros, the loop that adds to them, and their reduction."""
         (row0, rows, most_rows), (class0, classes, most_classes) = map(self.span, OUTPUT_KINDS)
         counts = [ir.i64(self.count(loop)) for loop in self.levels]
         if not counts:
@@ -236,7 +236,7 @@ class _Dimension:
 
     @property
     def _first(self) -> int:
-        """The first element that is added to another one."""
+        """Index in this dimension of the first element that is added to another one."""
         return 1 if self.level else 0
 
     def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:

@@ -68,7 +68,7 @@ def result_names(forest: Forest) -> tuple[str, ...]:
 
 
 def result_dtype(forest: Forest, name: str) -> str:
-    """Return the dtype of a result of "predict"."""
+    """Return the dtype of a result of "predict": "sum", "margin" or "value"."""
     return forest.value_dtype or forest.sum_dtype if name == "value" else forest.sum_dtype
 
 

@@ -68,7 +68,7 @@ def emit_tally(name: str, rank_dtype: str) -> tirx.PrimFunc:
 
 
 class _Tally:
-    """Emits the function of one tally."""
+    """Emits the function that computes one tally, such as "mean", for each row."""
 
     def __init__(self, name: str, rank_dtype: str) -> None:
         self.name, self.code = name, Builder()

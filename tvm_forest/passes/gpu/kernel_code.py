@@ -135,7 +135,7 @@ def put_lane(statement: Any, lane: Any) -> Any:
 
 
 def widen(buffer: Any, sizes: list[Any], scope: str) -> Any:
-    """Declare a buffer with additional leading dimensions."""
+    """Return a new buffer like another, with leading dimensions of these sizes, in `scope`."""
     shape = [*sizes, *(x.astype("int64") for x in buffer.shape)]
     return tirx.decl_buffer(shape, buffer.dtype, buffer.name, scope=scope)
 

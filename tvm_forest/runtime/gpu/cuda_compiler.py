@@ -95,6 +95,7 @@ def compile_cuda(source: str, architecture: str, driver: int | None = None) -> b
 
     Returns:
         The image that the driver loads: a cubin, PTX, or a fat binary, see `Compiler.compile`.
+
     Raises:
         DeviceError: no compiler is at hand, or none that is as old as the driver.
         BuildError: the compiler refuses the source or the architecture.

@@ -206,7 +206,7 @@ class Driver(ABC):
 
     @abstractmethod
     def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
-        """Copy within the GPU's memory, asynchronously."""
+        """Start a copy of `size` bytes within the GPU's memory, from `pointer` to `to`."""
 
     @abstractmethod
     def copy_in(self, to: int, host: int, size: int, stream: int) -> None:
@@ -261,7 +261,7 @@ class Driver(ABC):
 
     @abstractmethod
     def destroy(self, event: c_void_p) -> None:
-        """Free an event."""
+        """Free an event from `mark`."""
 
     @abstractmethod
     def is_done(self, event: c_void_p) -> bool:
@@ -274,7 +274,7 @@ class Driver(ABC):
     # -- calls ------------------------------------------------------------------------------------
 
     def symbol(self, function: str) -> str:
-        """Return the library's name of a function."""
+        """Return the library's name of a function, given the name that this package uses."""
         return self.symbols.get(function, self.prefix + function)
 
     def _refuse_absent(self, count: int, shown: str = "") -> None:

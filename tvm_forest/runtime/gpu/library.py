@@ -113,7 +113,7 @@ class KernelLibrary:
         return self.images[architecture]
 
     def to_bytes(self) -> bytes:
-        """Serialize everything except the backend."""
+        """Return everything except the backend as bytes, from which `from_bytes` rebuilds it."""
         images = {key: base64.b64encode(x).decode() for key, x in self.images.items()}
         plans = {name: plan.to_json() for name, plan in self.plans.items()}
         values = (self.kind, self.source, plans, self.architecture, images)

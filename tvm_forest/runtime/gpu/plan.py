@@ -77,12 +77,12 @@ class Plan:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """All launches in order."""
+        """All launches in order, including those inside loops."""
         return tuple(step for step in _walk(self.steps) if isinstance(step, Launch))
 
     @property
     def allocations(self) -> tuple[Allocate, ...]:
-        """All allocations in order."""
+        """All allocations in order, including those inside loops."""
         return tuple(step for step in _walk(self.steps) if isinstance(step, Allocate))
 
     def to_json(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from .searches import ColumnSearch, RowCoder, row_pitch
 
 
 def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
-    """Return the coder for a layout's row code."""
+    """Return the coder that emits how rows become the codes of a layout's row code."""
     if isinstance(row_code, BankCode):
         return BankCoder(row_code, rows, comparer)
     if isinstance(row_code, RankCode):

@@ -54,7 +54,7 @@ NUMBER_AT = 40
 
 @dataclass(frozen=True)
 class PieceWalker(Walker):
-    """Walks a row through all trees of a loop together."""
+    """Walks a row through the trees of a loop together, at most `MOST_WALKS` of them at a time."""
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
         """Lower a leaf loop in parts of equal size; the trees of a part are walked together."""
