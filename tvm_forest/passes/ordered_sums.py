@@ -60,7 +60,7 @@ class Region:
     around: tuple[tirx.For, ...]
 
     def span(self, kind: Kind) -> tuple[Any, Any, Any]:
-        """Return the first row or class, their number here, and their largest number."""
+        """Return the region's first row or class, how many it has here, and at most anywhere."""
         total = self.n if kind == "batch" else self.margin.shape[1]
         return self.facts.span(kind, self.around, self.loop, self.n, total)
 
@@ -105,7 +105,10 @@ class OrderedRegion(Region):
 
     @cached_property
     def _trees(self) -> Array:
-        """The offsets of the trees that the loops inside cover, ascending, int64."""
+        """The numbers of the trees that the region covers, ascending, int64.
+
+        They are counted from the tree at which the loops around the region are.
+        """
         trees = list_values_inside(self._fact, self._guards, "tree")
         assert trees is not None, "the number of trees is known"
         return trees

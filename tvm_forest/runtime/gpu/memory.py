@@ -148,7 +148,10 @@ class MemoryPool:
             self.give(piece, not is_settled)
 
     def _find_larger(self, size: int, stream: int) -> Piece | None:
-        """Return the smallest idle piece below twice the size; None if there is none."""
+        """Take a stream's smallest idle piece of this size or more, but below twice the size.
+
+        The result is None if there is none.
+        """
         fitting = [
             key for key in tuple(self._idle) if key[0] == stream and size <= key[1] < 2 * size
         ]

@@ -227,7 +227,10 @@ class _Steps:
         return self.vectors.call(name, "uint64", lines, result, piece=piece, **row, **addresses)
 
     def _find_exit(self) -> list[str]:
-        """Return IR lines that set %begin to the address of %line, and %exit to 0 to 7."""
+        """Return IR lines that find the exit by which the row leaves %piece.
+
+        They set %begin to the address of the piece's line, and %exit to the exit, 0 to 7.
+        """
         layout, columns = self.tree.layout, int(self.row.source.shape[-1])
         _, picks, x = write_pick("float32", columns, LANES, self.vectors.abilities)
         if self.held:
