@@ -227,7 +227,7 @@ def compile(
     Raises:
         ScheduleError: the module is of another type, a function has no attributes about a model, a
             loop or an annotation cannot be read, the directive for an annotation is refused, or
-            the schedule suits neither the target nor `exact`.
+            the schedule does not suit the target or `exact`.
         InputError, BuildError: see `build`.
     """
     module = module.mod if isinstance(module, s_tir.Schedule) else module

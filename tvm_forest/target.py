@@ -123,9 +123,9 @@ class Target:
     def shared_bytes(self) -> int:
         """Bytes of shared memory that a block may have.
 
-        For CUDA without an architecture, it is the largest limit of any NVIDIA GPU, since the GPU
-        at hand refuses launches that exceed its own; for images for several architectures, it is
-        the smallest. For OpenCL, it is what every device has.
+        For "cuda" and "simt" without an architecture, it is the largest limit of any NVIDIA GPU,
+        since the GPU at hand refuses launches that exceed its own; for images for several
+        architectures, it is the smallest. For OpenCL, it is what every device has.
         """
         if self.shared_limit is not None:
             return self.shared_limit

@@ -28,8 +28,8 @@ def with_array_facts(
 ) -> tirx.PrimFunc:
     """Return a function with attributes about the numbers in a model's arrays.
 
-    `RANGES` has the least and the greatest number of each int64 array, `STARTS` the first node of
-    each tree, for layouts whose trees can be copied.
+    `RANGES` has the least and the greatest of 0 and the numbers of each int64 array, `STARTS` the
+    index of each tree's first node, for layouts whose trees can be copied.
     """
     ranges = {
         name: [int(array.min(initial=0)), int(array.max(initial=0))]

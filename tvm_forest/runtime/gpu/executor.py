@@ -49,6 +49,7 @@ class Executor:
 
         Raises:
             DeviceError: the driver refuses the image.
+            InputError: the image for a GPU of AMD is no code object.
         """
         self.driver, self.captured = driver, list[int]()
         self._module = driver.load(image)
