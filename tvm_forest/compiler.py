@@ -166,7 +166,7 @@ def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
 
 
 def take_schedule(given: Any, forest: Forest) -> Any:
-    """Convert an `s_tir.Schedule` to a Schedule; return anything else unchanged.
+    """Convert an `s_tir.Schedule`, or its module, to a Schedule; return anything else unchanged.
 
     Args:
         given: the `s_tir.Schedule` of a function of `lower(model).before`, or a module with such
@@ -174,8 +174,8 @@ def take_schedule(given: Any, forest: Forest) -> Any:
         forest: the model.
 
     Raises:
-        ScheduleError: an annotation is invalid, the loops do not form one nest, or the function is
-            not one of this model.
+        ScheduleError: an annotation is invalid, the loops do not form one nest, the module does
+            not have exactly one function of sums, or this is not one of the model.
     """
     module = given.mod if isinstance(given, s_tir.Schedule) else given
     if not isinstance(module, tvm.IRModule):
@@ -225,8 +225,9 @@ def compile(
         uint64 array with the addresses of the model's arrays, and arrays for results.
 
     Raises:
-        ScheduleError: a function has no attributes about a model, a loop or an annotation cannot be
-            read, or the directive for an annotation is refused.
+        ScheduleError: the module is of another type, a function has no attributes about a model, a
+            loop or an annotation cannot be read, the directive for an annotation is refused, or
+            the schedule does not suit the target or `exact`.
         InputError, BuildError: see `build`.
     """
     module = module.mod if isinstance(module, s_tir.Schedule) else module
@@ -275,7 +276,8 @@ def _lower_contributions(
     """Lower the functions of contributions or interactions.
 
     Returns:
-        The functions by name, and the number of rows that each takes together, by name.
+        The functions by name, variants with threads included, and by name the number of rows that
+        each serial function takes together.
     """
     machine, name = cpu.tvm_target(target), laid.name
     abilities = cpu.abilities(machine)
@@ -300,7 +302,9 @@ def _add_twin(
 
 
 def compile_tally(name: str, rank_dtype: str, target: Target) -> Library:
-    """Compile a tally of samples in leaves, for all models, see `tir_gen.leaf_samples`.
+    """Compile the code of one tally of samples in leaves, such as "mean", which fits all models.
+
+    See `tir_gen.leaf_samples` for the tallies, and for what the functions take.
 
     Raises:
         BuildError, InputError: see `compile_forest`.
@@ -334,7 +338,10 @@ def _emit(laid: LaidFunction) -> tvm.IRModule:
 def lower_scheduled(
     scheduled: tirx.PrimFunc, name: str, target: Target
 ) -> dict[str, tirx.PrimFunc]:
-    """Lower a scheduled function; return it, and its variant with threads, by name."""
+    """Lower a scheduled function; return it, and if a loop is parallel a variant with threads.
+
+    Both are found by their names: the serial function is `name`, the other "<name>_parallel".
+    """
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)
     shared_bytes = target.shared_bytes if target.on_gpu else None

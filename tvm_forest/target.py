@@ -90,7 +90,7 @@ class Target:
             "mtriple" the code is made for the CPU at hand.
         cores: CPU cores that this process may use; 1 for GPUs and for other machines.
         abilities: features of the CPU by Linux's names, such as "avx512f": those that the system
-            reports, or, if the options name a CPU, those of `CPUS`.
+            reports, or, if the options name a CPU or a machine, those of `abilities_of`.
         vendor: maker of the CPU by Linux's names, such as "AuthenticAMD"; "" if the system does not
             report it, if the options name a CPU or a machine, or if abilities are given.
         shared_limit: bytes of shared memory that a block may have, if that is less than the GPU
@@ -123,9 +123,9 @@ class Target:
     def shared_bytes(self) -> int:
         """Bytes of shared memory that a block may have.
 
-        If the architecture is not known yet, it is the largest limit of any NVIDIA GPU, since the
-        GPU at hand refuses launches that exceed its own. For images for several architectures, it
-        is the smallest.
+        For "cuda" and "simt" without an architecture, it is the largest limit of any NVIDIA GPU,
+        since the GPU at hand refuses launches that exceed its own; for images for several
+        architectures, it is the smallest. For OpenCL, it is what every device has.
         """
         if self.shared_limit is not None:
             return self.shared_limit
@@ -165,7 +165,7 @@ class Target:
         return {"kind": self.kind, **options}
 
     def host(self) -> dict[str, Any]:
-        """Return the target of the host CPU, as a dict for TVM."""
+        """Return, as a dict for TVM, the CPU that runs the code, or that drives the GPU."""
         if not self.on_gpu:
             return self.to_dict()
         options = self.to_dict() if self.kind == "simt" else {}
@@ -200,7 +200,10 @@ def _ask_windows() -> frozenset[str]:
 
 
 def abilities_of(options: dict[str, Any]) -> frozenset[str]:
-    """Return the features, among those in `CPUS`, of the CPU that options name."""
+    """Return what is known of the features of the CPU that options name, by Linux's names.
+
+    They are those of `CPUS`, and `OLD` for a CPU that is not there; "neon" for 64-bit Arm.
+    """
     if str(options.get("mtriple", "")).startswith(("aarch64", "arm64")):
         return frozenset({"neon"})
     name = options.get("mcpu")

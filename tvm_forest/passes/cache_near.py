@@ -35,10 +35,14 @@ Around = tuple[tirx.For, ...]
 
 @function_pass
 class CacheNear(NestPass):
-    """Carries out the directive `cache` of every loop, innermost first."""
+    """Puts copies or prefetches into loops that have the directive `cache`, innermost first.
+
+    On a GPU it only copies rows: nothing is prefetched, and `CacheTrees` copies trees. Rows that
+    have been coded are not copied, since their codes are near already.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the nest, tracking the loops around each statement."""
+        """Put copies and prefetches at the beginning of the bodies of loops with `cache`."""
         rows = func.params[0]
 
         def cache(s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
@@ -131,7 +135,7 @@ def change_in_blocks(
 
 
 def walks_of(body: tirx.Stmt, rows: Any) -> list[tvm.ir.Call]:
-    """Return the walks that read a buffer of rows."""
+    """Return the calls of walks, inside a statement, that read this buffer of rows."""
     calls = ops.find_calls(body, *ops.WALKS)
     return [call for call in calls if call.args[0].source.same_as(rows)]
 

@@ -42,7 +42,9 @@ from .nest_facts import NestFacts
 @function_pass
 @dataclass(frozen=True)
 class CodeRows(NestPass):
-    """Codes the rows of all walks of a function.
+    """Puts the coding of rows before the walks of a function, which then read the codes.
+
+    A function whose layout has no row code is returned unchanged.
 
     Attributes:
         facts: see `NestPass`.

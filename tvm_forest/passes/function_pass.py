@@ -38,7 +38,8 @@ def function_pass(cls: type) -> Any:
 def expanding_pass(cls: type) -> Any:
     """Return a pass "tvm_forest.<class>" that replaces each function by `expand(var, func)`.
 
-    The result maps names to functions; the one for `var` replaces the function.
+    The result maps names to functions: the one for `var` replaces the function, others are added.
+    If there is none for `var`, the function stays as it is.
     """
 
     def transform_module(

@@ -28,7 +28,7 @@ from .function_pass import function_pass
 
 @function_pass
 class LowerLinear:
-    """Lowers every store of a linear leaf's value."""
+    """Replaces every linear leaf's operator by code that computes the leaf's value."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Make vector loops around stores of linear leaves serial, then expand the stores."""

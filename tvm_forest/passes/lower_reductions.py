@@ -30,7 +30,7 @@ FUNCTIONS = "".join(FUNCTION.format(c=c, dtype=x) for x, c in C_TYPES.items()) +
 
 @function_pass
 class LowerReductions:
-    """Lowers every reduction."""
+    """Replaces every reduction by an addition, minimum or maximum, or an atomic addition."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Lower reductions; import the function for atomic additions if it is called."""

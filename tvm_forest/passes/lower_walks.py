@@ -37,7 +37,7 @@ from .function_pass import NestPass, function_pass
 @function_pass
 @dataclass(frozen=True)
 class LowerWalks(NestPass):
-    """Lowers every walk of a function.
+    """Replaces every walk operator of a function by the code of the walk.
 
     Attributes:
         facts: see `NestPass`.

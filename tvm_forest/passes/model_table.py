@@ -38,7 +38,7 @@ class ModelTable:
     """Replaces the parameters for the arrays of the model by one parameter."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite a function with the attribute `MODEL`."""
+        """Rewrite a function with the attribute `MODEL`; return others unchanged."""
         if MODEL not in (func.attrs or {}):
             return func
         count = int(func.attrs[MODEL])

@@ -198,7 +198,7 @@ def name_of(loop: tirx.For) -> str:
 
 
 def amount(bound: Bound, n: Any) -> Any:
-    """Convert a bound or step of a schedule's loop to an expression."""
+    """Return a bound or step of a schedule's loop as an expression of `n`, the number of rows."""
     if isinstance(bound, Share):
         return tirx.floordiv(n + (bound.parts - 1), tirx.const(bound.parts, "int64"))
     return n if bound is None else tirx.const(bound, "int64")

@@ -60,7 +60,7 @@ class Region:
     around: tuple[tirx.For, ...]
 
     def span(self, kind: Kind) -> tuple[Any, Any, Any]:
-        """Return the first row or class, their number here, and their largest number."""
+        """Return the region's first row or class, how many it has here, and at most anywhere."""
         total = self.n if kind == "batch" else self.margin.shape[1]
         return self.facts.span(kind, self.around, self.loop, self.n, total)
 
@@ -69,7 +69,7 @@ class OrderedRegion(Region):
     """A region whose trees are added in order, by way of their terms."""
 
     def rewrite(self) -> tirx.Stmt:
-        """Return the statements that replace the loop."""
+        """Return what replaces the loop: the loop with stores of terms, and their additions."""
         (row0, rows, most_rows), (class0, classes, most_classes) = map(self.span, OUTPUT_KINDS)
         spread = self.facts.has_level(self.loop)
         stores = ir.find_stores(self.loop)
@@ -105,14 +105,17 @@ class OrderedRegion(Region):
 
     @cached_property
     def _trees(self) -> Array:
-        """The offsets of the trees that the loops inside cover, ascending, int64."""
+        """The numbers of the trees that the region covers, ascending, int64.
+
+        They are counted from the tree at which the loops around the region are.
+        """
         trees = list_values_inside(self._fact, self._guards, "tree")
         assert trees is not None, "the number of trees is known"
         return trees
 
     @cached_property
     def _step(self) -> int:
-        """The distance between the trees of two adjacent elements."""
+        """The difference between the numbers of the trees of two adjacent terms, at least 1."""
         return max(1, int(np.gcd.reduce(np.diff(self._trees))))
 
     @property

@@ -37,10 +37,14 @@ from .reading.blocks import find_walk_block, list_blocks
 
 @function_pass
 class SeparateSums(NestPass):
-    """Moves initial values into separate loops, and marks the loop of the epilogue."""
+    """Moves initial values into loops of their own, and shares the epilogue among threads.
+
+    On a GPU, the loop of the epilogue gets the mark `EPILOGUE`, by which later passes find it. If a
+    loop of the nest is parallel, the loop of the epilogue becomes parallel too.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the statements before and after the walks of a function with facts."""
+        """Rewrite what is before and after the walks; a function without a nest stays as it is."""
         loops, walk = self.facts.nest.loops(), find_walk_block(func)
         if walk is None or not loops:
             return func

@@ -45,10 +45,14 @@ BLOCK_ROWS = 512
 
 @function_pass
 class PrivatizeSums(NestPass):
-    """Rewrites the additions inside parallel loops over trees."""
+    """Lets concurrent iterations over trees add to private sums, and adds these afterwards.
+
+    With `atomic_reduce` the additions become atomic instead, and with `ordered_reduce` the terms
+    are stored.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the nest, tracking the loops around each statement."""
+        """Rewrite every region of a function: its loop, and the additions after that."""
         facts, n = self.facts, func.params[0].shape[0]
 
         def privatize(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
@@ -146,7 +150,7 @@ class _Region(Region):
         return self.facts.reduction(loop)[0] == "shared" or bool(self.facts.shuffle_width(loop))
 
     def rewrite(self) -> tirx.Stmt:
-        """Return the statements that replace the loop."""
+        """Return what replaces the loop: zeros, the loop that adds to them, and their reduction."""
         (row0, rows, most_rows), (class0, classes, most_classes) = map(self.span, OUTPUT_KINDS)
         counts = [ir.i64(self.count(loop)) for loop in self.levels]
         if not counts:
@@ -193,7 +197,10 @@ class _Region(Region):
         return -(-count // (self.facts.shuffle_width(loop) or 1))
 
     def _redirect_additions(self, place: Callable[[Any], tuple[Any, list[Any]]]) -> tirx.Stmt:
-        """Return the loop with its additions going to the element that `place` returns for each."""
+        """Return the loop with its additions going to the element that `place` returns for each.
+
+        They are atomic if one of the loops over trees has `atomic_reduce`.
+        """
         atomic = any(self.facts.reduction(loop)[0] == "atomic" for loop in self.trees)
 
         def store(old: tirx.BufferStore) -> tirx.BufferStore:
@@ -229,7 +236,7 @@ class _Dimension:
 
     @property
     def _first(self) -> int:
-        """The first element that is added to another one."""
+        """Index in this dimension of the first element that is added to another one."""
         return 1 if self.level else 0
 
     def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:

@@ -36,6 +36,7 @@ class Stages:
     def run_after_pass(self, mod: tvm.IRModule, info: Any) -> None:
         """Add the functions to the stage named after a pass; TVM calls this after each pass.
 
+        Passes that run inside another one, and sequences of passes, have no stage.
         A repeated pass gets a number: "tirx.StmtSimplify" is followed by "tirx.StmtSimplify 2".
         """
         self._around -= 1

@@ -30,7 +30,7 @@ class TightenGuards(NestPass):
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite all loops, innermost first."""
+        """Turn guards into bounds of all loops, inner ones first; move other guards outwards."""
         return func.with_body(rewrite_loops(func.body, self._tighten))
 
     def _tighten(self, loop: tirx.For) -> tirx.Stmt:

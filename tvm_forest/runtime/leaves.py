@@ -30,7 +30,10 @@ MOST_IN_FLOAT32 = 1 << 24
 
 
 def walk_dtype(forest: Forest) -> str:
-    """Return the dtype of a walk's result: a leaf value, or the row of a leaf in `leaf_vectors`."""
+    """Return the dtype of a walk's result.
+
+    That is a leaf's value, the number of a linear leaf, or the row of a leaf in `leaf_vectors`.
+    """
     if not forest.has_vectors:
         return forest.sum_dtype
     many = len(forest.leaf_table.values) > MOST_IN_FLOAT32

@@ -68,7 +68,7 @@ def result_names(forest: Forest) -> tuple[str, ...]:
 
 
 def result_dtype(forest: Forest, name: str) -> str:
-    """Return the dtype of a result of "predict"."""
+    """Return the dtype of a result of "predict": "sum", "margin" or "value"."""
     return forest.value_dtype or forest.sum_dtype if name == "value" else forest.sum_dtype
 
 
@@ -84,7 +84,10 @@ SIZES = "sizes"
 
 
 def sizes_array(forest: Forest) -> Array:
-    """Return the number of rounds, which code for models of one kind reads at run time."""
+    """Return int64 (1,), the number of rounds of trees.
+
+    Code that several models share reads it at run time.
+    """
     return np.array([forest.n_trees // forest.round_size], np.int64)
 
 
@@ -94,10 +97,11 @@ def link_arrays(forest: Forest) -> dict[str, Array]:
 
 
 def check_forest(forest: Forest) -> None:
-    """Refuse features of a Forest that cannot be compiled.
+    """Refuse a forest that cannot be compiled.
 
     Raises:
-        UnsupportedModel: the forest has one.
+        UnsupportedModel: the forest has no features, or its thresholds have another dtype than the
+            values of its leaves, unless these are vectors.
     """
     threshold = forest.threshold
     if forest.n_features == 0:
@@ -113,11 +117,12 @@ def check_forest(forest: Forest) -> None:
 
 
 def columns_of_trees(forest: Forest) -> Array:
-    """Return the columns of "per_tree" and "apply" for each tree of the source model.
+    """Return which columns of the results "per_tree" and "apply" belong to each tree.
 
     Returns:
-        int64 (T, W), column numbers; W is C where leaves hold vectors, else the columns that a
-        tree of the source model has, mostly 1.
+        int64 (T, W): for each of the T trees of the source model, the numbers of its columns. W is
+        C where leaves hold vectors, else the number of trees of the forest that were made of one
+        tree of the source model, mostly 1.
     """
     known = np.flatnonzero(forest.tree_id >= 0)
     order = known[np.argsort(forest.tree_id[known], kind="stable")]

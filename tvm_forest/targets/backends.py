@@ -36,7 +36,7 @@ def open_driver(kind: str, device: int) -> Driver:
 
 
 def find_backend(target: Target) -> Backend:
-    """Return the backend for a target's GPU."""
+    """Return how kernels are compiled and loaded for the GPU of a target."""
     device = dict(target.options).get("device", 0)
     ways: dict[str, Any] = {"cuda": cuda_compiler.compile_cuda, "rocm": _refuse_to_translate}
     return Backend(lambda: open_driver(target.kind, device), ways.get(target.kind, _keep_text))

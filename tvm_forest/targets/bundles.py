@@ -64,7 +64,13 @@ class Bundle(CodeCache):
 
 
 def name_kind(target: Target, outputs: str, kind: str) -> str:
-    """Return a bundle's key for the code of one kind, see `layouts/laying_out/kinds.py`."""
+    """Return the key under which a bundle holds the code that models of one kind share.
+
+    Args:
+        target: target of the code.
+        outputs: what the code computes, such as sums or leaves.
+        kind: what these models have in common, see `layouts/laying_out/kinds.py`.
+    """
     return digest("kind", digest_sources(), json.dumps(target.to_dict()), outputs, kind)
 
 

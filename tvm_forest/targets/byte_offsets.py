@@ -37,7 +37,7 @@ static __device__ __forceinline__ T tvmf_at(const T* p, long long first, int byt
 
 
 def load_by_bytes(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return kernels that load words directly by byte offset."""
+    """Return the same kernels, which load words by byte offset where variables count in bytes."""
     kernels = {var: _change_kernel(func) for var, func in mod.functions.items()}
     return tvm.IRModule(kernels)
 

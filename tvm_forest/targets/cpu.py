@@ -187,7 +187,8 @@ def compile_threads(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable
     so races and misplaced barriers give wrong results.
 
     Raises:
-        BuildError: a barrier is not reached by all threads of a block.
+        BuildError: a barrier is not reached by all threads of a block; see also `tvm_target`.
+        InputError: see `tvm_target`.
     """
     backwards = dict(target.options).get("order") == "backwards"
     functions = {var: run_threads(func, backwards) for var, func in mod.functions.items()}

@@ -81,7 +81,7 @@ FLOATS = {"float32": {"c": "float"}, "float64": {"c": "double"}}
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
-    """Write the kernels of lowered functions as CUDA C++.
+    """Return a library with the kernels of lowered functions as CUDA C++.
 
     They are compiled at once if the target names "arch" and a compiler is installed, else when a
     GPU is first used.

@@ -54,7 +54,8 @@ class CodeKeeper(NamedTuple):
     def keep(self, key: str, library: Library) -> Library:
         """Store a library; return the copy loaded from the stored code if it is a shared library.
 
-        LLVM then translates it only once. Without a linker the given library is returned.
+        LLVM then translates it only once. Without a linker, or without room for files, the given
+        library is returned.
         """
         try:
             code = to_machine_code(library, self.target)

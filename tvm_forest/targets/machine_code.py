@@ -54,7 +54,12 @@ def compile_module(mod: tvm.IRModule, target: Target) -> Library:
 
 
 def write_machine_code(library: tvm.runtime.Executable, target: Target) -> MachineCode:
-    """Return the code of an executable, see `stored_code.to_machine_code`."""
+    """Return the code of an executable as a shared library or bitcode, which is made only once.
+
+    Args:
+        library: an executable that TVM compiled or loaded in this process.
+        target: target that it was compiled for.
+    """
     with _writing:
         if library not in _stored_code:
             needs: dict[str, Any] = {

@@ -75,7 +75,7 @@ FLOATS = {
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
-    """Write the kernels of lowered functions.
+    """Return a library with the kernels of lowered functions as OpenCL C, compiled on first use.
 
     Raises:
         InputError: the target has an option other than "device".

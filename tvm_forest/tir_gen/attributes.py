@@ -145,7 +145,11 @@ def to_plain(value: Any) -> Any:
 
 
 def _encode(x: Any, where: str) -> Any:
-    """Return a layout, or one of its fields, as plain values; dataclasses with their class name."""
+    """Return a layout, or one of its fields, as plain values; dataclasses with their class name.
+
+    Raises:
+        BuildError: a field is of another type; the message says of which layout, by `where`.
+    """
     if x is None or type(x) in SCALARS:
         return x
     if isinstance(x, np.integer):
@@ -179,7 +183,11 @@ def _decode(x: Any) -> Any:
 
 
 def _find_class(kind: str) -> Any:
-    """Return the class named "module:name", from a loaded module or the registered layouts."""
+    """Return the class named "module:name", from a loaded module or the registered layouts.
+
+    Raises:
+        ScheduleError: there is no such dataclass or named tuple.
+    """
     module, _, name = kind.partition(":")
     found: Any = sys.modules.get(module)
     for part in name.split("."):

@@ -66,7 +66,10 @@ class Builder:
 
     @contextmanager
     def repeat(self, name: str, count: Any, unrolled: bool = False) -> Iterator[Any]:
-        """Open a serial or unrolled loop; statements appended in the `with` block are its body."""
+        """Open a serial or unrolled loop, and yield its variable.
+
+        Statements appended in the `with` block are its body.
+        """
         kind = tirx.ForKind.UNROLLED if unrolled else tirx.ForKind.SERIAL
         with self._loop(name, count, kind) as var:
             yield var
@@ -85,7 +88,7 @@ class Builder:
 
     @contextmanager
     def lanes(self, name: str, count: int) -> Iterator[Any]:
-        """Open a vectorized loop of `count` lanes; no loop if it is 1."""
+        """Open a vectorized loop of `count` lanes, no loop if it is 1; yield the lane's number."""
         if count == 1:
             yield i64(0)
         else:
@@ -96,8 +99,9 @@ class Builder:
     def nest(
         self, name: str, counts: Sequence[Any], spread: bool = False, apart: bool = False
     ) -> Iterator[list[Any]]:
-        """Open nested serial loops; `spread` lets the threads of a GPU share their iterations.
+        """Open nested serial loops, and yield their variables.
 
+        With `spread`, the threads of a GPU block share the iterations.
         Consecutive nests that are all `apart` write different elements, so they need no barrier
         between them.
         """
@@ -107,7 +111,7 @@ class Builder:
 
     @contextmanager
     def parallel(self, name: str, count: Any) -> Iterator[Any]:
-        """Open a loop whose iterations run on several threads."""
+        """Open a loop whose iterations run on several threads, and yield its variable."""
         with self._loop(name, count, tirx.ForKind.PARALLEL) as var:
             yield var
 

@@ -47,7 +47,7 @@ def _emit_variances(forest: Forest, r: Any, n: Any, margin: Any, value: Any, tab
 
 
 def _emit_softmax(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table: Any) -> None:
-    """Store the softmax: exponentials of margins minus the largest one, divided by their sum."""
+    """Store each target's softmax: exponentials of margins minus the largest, over their sum."""
     dtype, classes = str(value.dtype), forest.n_outputs
     top, total = (tb.sblock_alloc_buffer((1,), "float64", scope="global") for _ in range(2))
     powers = tb.sblock_alloc_buffer((classes,), "float64", scope="global")

@@ -205,7 +205,7 @@ class ContributionWalk:
                 self._complete(code.hold("complete", slot - 1 - up))
 
     def _enter(self, node: Any, is_terminal: bool) -> Any:
-        """Emit the work at a node before its children are visited; return its slot."""
+        """Emit the work at a node before its children are visited; return its slot in the stack."""
         code = self.code
         slot, above, side = self._bits(node, "slot", "above", "side")
         parent, is_right = code.hold("parent", slot - 1), side > 0

@@ -50,7 +50,7 @@ def spread(value: Any, count: int) -> Any:
 def find_all(
     node: Any, kind: Any, where: Callable[[Any], bool] = lambda _: True, order: str = "post"
 ) -> list[Any]:
-    """Return all nodes of a class inside `node`; with order "pre", outer nodes first."""
+    """Return all nodes of a class in `node`, inner ones first, or outer ones with order "pre"."""
     found: list[Any] = []
 
     def look(x: Any) -> None:
@@ -62,7 +62,7 @@ def find_all(
 
 
 def find_loops(statement: Any, key: str = "") -> list[tirx.For]:
-    """Return all loops inside a statement that carry annotation `key`, outermost first."""
+    """Return all loops in a statement that carry annotation `key`, outermost first; "" for any."""
     return find_all(statement, tirx.For, lambda loop: not key or key in loop.annotations, "pre")
 
 

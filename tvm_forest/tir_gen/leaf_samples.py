@@ -68,7 +68,7 @@ def emit_tally(name: str, rank_dtype: str) -> tirx.PrimFunc:
 
 
 class _Tally:
-    """Emits the function of one tally."""
+    """Emits the function that computes one tally, such as "mean", for each row."""
 
     def __init__(self, name: str, rank_dtype: str) -> None:
         self.name, self.code = name, Builder()
@@ -124,7 +124,7 @@ class _Tally:
                 yield code.hold("rank", model["ranks"][begin + sample].astype(WHOLE))
 
     def _node(self, tree: Any) -> Any:
-        """Return the number of the leaf that the row reaches in a tree.
+        """Return the leaf that the row reaches in a tree, by its index among all trees' nodes.
 
         Tree numbers past the last one stand for the last tree.
         """

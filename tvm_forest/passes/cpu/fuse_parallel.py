@@ -19,10 +19,10 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class FuseParallel(NestPass):
-    """Fuses chains of parallel loops; the fused loop gets the schedule's name of the innermost."""
+    """Makes loops parallel, and a chain of them one loop, which has the name of the innermost."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite all loops, innermost first."""
+        """Make all loops parallel that the schedule marks, and fuse adjacent ones."""
         return func.with_body(rewrite_loops(func.body, self._fuse))
 
     def _fuse(self, loop: tirx.For) -> tirx.For:

@@ -27,10 +27,14 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class KeepSums(NestPass):
-    """Rewrites loops over trees that contain only the walk of a block of rows."""
+    """Lets loops over trees add to a buffer of sums that is stored to the result after the loop.
+
+    These are loops on one thread that contain only a leaf loop whose walker computes many rows at
+    once, such as that of bit planes. Models with linear leaves are left unchanged.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite all loops, innermost first."""
+        """Keep the sums of all loops over trees for which that is possible."""
         return func.with_body(rewrite_loops(func.body, self._keep))
 
     def _keep(self, trees: tirx.For) -> tirx.Stmt:

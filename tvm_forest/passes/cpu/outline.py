@@ -38,7 +38,7 @@ Functions = dict[GlobalVar, tirx.PrimFunc]
 
 
 def mark_part(statement: tirx.Stmt) -> tirx.Stmt:
-    """Mark a statement to become a function, if the pipeline supports it."""
+    """Return a statement with a mark, by which `OutlineParts` makes it a function of its own."""
     return tirx.AttrStmt(tirx.IntImm("int32", 0), PART, tirx.IntImm("int32", 1), statement)
 
 

@@ -30,12 +30,12 @@ TWIN = "tvm_forest.twin"
 
 
 def make_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return the serial twin of a function: its parallel loops become serial."""
+    """Return the serial twin of a function, under the name in the function's attribute `TWIN`."""
     return make_serial(func).with_attr(SYMBOL, str(func.attrs[TWIN])).without_attr(TWIN)
 
 
 def make_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function whose parallel loops are serial."""
+    """Return the same function with serial loops in place of its parallel ones."""
 
     def serial(loop: tirx.For) -> tirx.For:
         return change_loop(loop, kind=tirx.ForKind.SERIAL) if _is_parallel(loop) else loop

@@ -26,7 +26,11 @@ STARTS = "tvm_forest.starts"
 def with_array_facts(
     func: tirx.PrimFunc, layout: Layout, arrays: Mapping[str, Array]
 ) -> tirx.PrimFunc:
-    """Return a function with the attributes `RANGES` and `STARTS` for the arrays of a layout."""
+    """Return a function with attributes about the numbers in a model's arrays.
+
+    `RANGES` has the least and the greatest of 0 and the numbers of each int64 array, `STARTS` the
+    index of each tree's first node, for layouts whose trees can be copied.
+    """
     ranges = {
         name: [int(array.min(initial=0)), int(array.max(initial=0))]
         for name, array in arrays.items()

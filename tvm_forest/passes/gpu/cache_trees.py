@@ -46,7 +46,10 @@ COPY_BYTES = 16
 
 @function_pass
 class CacheTrees(NestPass):
-    """Copies trees at loops that have the directive `cache`."""
+    """Copies the trees of an iteration of loops with the directive `cache`, and reads the copies.
+
+    Prefetching is no copy: loops with `cache` "prefetch" are left unchanged.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Rewrite the loops; walks have been lowered to loads already.

@@ -65,12 +65,15 @@ def has_meeting(statement: tirx.Stmt) -> bool:
 
 
 def simplify(expr: Any) -> Any:
-    """Simplify an expression."""
+    """Return an equal expression, as short as TVM's analyzer can make it."""
     return sym.Analyzer().simplify(expr)
 
 
 def max_value(extent: Any, analyzer: Any = None) -> Any | None:
-    """Return the upper bound of an expression, int64, if it is known and below 2**31, else None."""
+    """Return the upper bound of an integer expression as an int64 constant.
+
+    The result is None if no bound is known, or if it is 2**31 or more.
+    """
     bound = (analyzer or sym.Analyzer()).const_int_bound(extent).max_value
     return i64(int(bound)) if bound < 2**31 else None
 
@@ -132,7 +135,7 @@ def put_lane(statement: Any, lane: Any) -> Any:
 
 
 def widen(buffer: Any, sizes: list[Any], scope: str) -> Any:
-    """Declare a buffer with additional leading dimensions."""
+    """Return a new buffer like another, with leading dimensions of these sizes, in `scope`."""
     shape = [*sizes, *(x.astype("int64") for x in buffer.shape)]
     return tirx.decl_buffer(shape, buffer.dtype, buffer.name, scope=scope)
 

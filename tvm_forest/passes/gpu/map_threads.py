@@ -64,7 +64,10 @@ class MapThreads(NestPass):
         return func.with_attr(SPILLED, 1) if spilled else func
 
     def _make(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
-        """Return a statement with kernels in it; `around` are variables of host loops around it."""
+        """Return a statement rewritten as kernels, in the host loops that repeat them.
+
+        `around` are the variables of the host loops that are around the statement already.
+        """
         facts, parts = self.facts, _list_parts(s)
         if len(parts) > 1:
             buffers, work = _move_out(parts, [], [])
@@ -88,7 +91,7 @@ class MapThreads(NestPass):
         return self._write(s, around)
 
     def _write(self, s: tirx.Stmt, around: tuple[tirx.Var, ...]) -> tirx.Stmt:
-        """Return one kernel for a statement."""
+        """Return one kernel that does the work of a statement; see `_make` for `around`."""
         return KernelWriter.of(s, self.facts, around).write(s, self.shared_bytes)
 
 

@@ -28,7 +28,7 @@ Dimension = tuple[tirx.Var, Any]
 
 
 def bind(body: tirx.Stmt, dimensions: dict[str, Dimension]) -> tirx.Stmt:
-    """Return a nest of thread bindings, slowest dimension outermost."""
+    """Return `body` inside thread bindings for some dimensions, the slowest one outermost."""
     for dimension, (var, extent) in reversed(dimensions.items()):
         axis = thread_axis(var, AXES[dimension])
         extent = i64(extent) if isinstance(extent, int) else extent

@@ -48,10 +48,14 @@ WARP_THREADS = 32
 
 @function_pass
 class ThreadSums(NestPass):
-    """Rewrites the outermost loops over trees that one thread runs alone."""
+    """Lets the outermost loop over trees of each GPU thread add to registers, if they are enough.
+
+    The sums are stored, or added atomically, after the loop. Where `vector_reduce` is chosen,
+    neighbouring threads add theirs by shuffles before that.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the nest, tracking the loops around each statement."""
+        """Rewrite the loops of a function for a GPU; other functions are returned unchanged."""
         return func.with_body(ir.rewrite_nest(func.body, self._keep)) if self.facts.on_gpu else func
 
     def _keep(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:

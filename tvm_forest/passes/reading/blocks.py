@@ -33,7 +33,7 @@ class WalkBlock:
 
 
 def find_walk_block(func: tirx.PrimFunc) -> WalkBlock | None:
-    """Return the only block of a function that contains a walk; None if there are none or more."""
+    """Return the only block of a function that contains a walk; None if none or several do."""
     found = [x for x in list_blocks(func) if ops.find_walk(x.block.body) is not None]
     return found[0] if len(found) == 1 else None
 

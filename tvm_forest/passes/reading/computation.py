@@ -67,7 +67,7 @@ def _take_block(block: Any, body: tirx.Stmt, axes: list[Any]) -> Any:
 
 
 def with_seal(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a canonical function with its seal."""
+    """Return a canonical function with its seal, an attribute that `check_seal` compares later."""
     return func.with_attr(SEAL, _make_seal(func))
 
 

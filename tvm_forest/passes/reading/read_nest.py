@@ -212,7 +212,11 @@ class _Reader:
         return next((x for x in shares if self._equal(value, amount(x, self.n))), None)
 
     def _read_stop(self, extent: Any, step: Any) -> Bound:
-        """Return the bound of a loop with this extent and step; None if that is the last row."""
+        """Return the bound of a loop with this extent and step.
+
+        The result is None for a loop that ends at the last row, and if no bound fits; `_ends_at`
+        and `_is_end` then tell whether there is one.
+        """
         if isinstance(extent, tirx.IntImm):
             return int(extent) * step if isinstance(step, int) else None
         if not isinstance(step, int):

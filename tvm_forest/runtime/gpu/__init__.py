@@ -1,6 +1,9 @@
 """Runs GPU kernels without TVM, by launch plans and the GPU's driver.
 
 takes: images of kernels, launch plans; gives: functions that take arrays.
+
+An image is the code of a library's kernels in the form that a driver loads: a cubin or PTX for
+CUDA, a code object for HIP, source text for OpenCL.
 """
 
 from typing import NamedTuple
@@ -14,5 +17,5 @@ class ModelArray(NamedTuple):
     array: Array
 
     def numpy(self) -> Array:
-        """Return the array."""
+        """Return the array itself, by the name that arrays on a GPU have for a copy on the host."""
         return self.array

@@ -55,7 +55,11 @@ class DeviceArray:
         self.pointer = pointer
 
     def squeeze(self, axis: int = 1) -> DeviceArray:
-        """Change the shape (R, 1) to (R,) in place; other shapes and `axis` are ignored."""
+        """Change the shape (R, 1) to (R,) in place, and return the array itself.
+
+        Arrays of other shapes stay as they are. `axis` is there as numpy's arrays have it, and is
+        not read.
+        """
         if self.shape[1:] == (1,):
             self.shape = self.shape[:1]
         return self

@@ -52,7 +52,7 @@ class CodeObject(NamedTuple):
 
 
 def read(image: bytes) -> CodeObject:
-    """Read a code object.
+    """Return which GPU a code object is for, and what its kernels need, from its metadata.
 
     Raises:
         InputError: the bytes are not a code object, or are damaged.

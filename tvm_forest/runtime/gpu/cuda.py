@@ -85,7 +85,11 @@ class CudaDriver(SharedApiDriver):
         return f"sm_{self.limits['major']}{self.limits['minor']}"
 
     def load(self, image: bytes) -> Module:
-        """Return the module of a cubin or of PTX."""
+        """Load a cubin or PTX onto the GPU, and return the module.
+
+        Raises:
+            DeviceError: the driver refuses it, such as code for another GPU.
+        """
         module, log = c_void_p(), ctypes.create_string_buffer(8192)
         options = (c_int * 2)(ERROR_LOG, ERROR_LOG_SIZE)
         values = (c_void_p * 2)(ctypes.addressof(log), len(log))

@@ -59,7 +59,7 @@ class Compiler(NamedTuple):
     known: frozenset[int]
 
     def gives_cubin(self, architecture: str) -> bool:
-        """Return whether the output for a GPU is a cubin, which the driver need not compile."""
+        """Return whether the output for a GPU holds a cubin, which the driver need not compile."""
         if architecture == ANY:
             return self.name == "nvcc"
         return _number_of(architecture) in self.known
@@ -92,6 +92,9 @@ def compile_cuda(source: str, architecture: str, driver: int | None = None) -> b
         architecture: such as "sm_90", or ANY.
         driver: version of the driver that will load the code, such as 12040; None if it is not
             known.
+
+    Returns:
+        The image that the driver loads: a cubin, PTX, or a fat binary, see `Compiler.compile`.
 
     Raises:
         DeviceError: no compiler is at hand, or none that is as old as the driver.

@@ -1,6 +1,7 @@
 """A GPU, through the library of its driver.
 
-takes: images, numbers of bytes, arrays; gives: modules, pointers, launches, seconds.
+takes: images (compiled kernels), numbers of bytes, arrays; gives: modules (loaded kernels),
+pointers, launches, seconds.
 
 CUDA and HIP implement `Driver` by `shared_api`, OpenCL by `opencl`. A pointer is the library's
 integer for memory of the GPU, and a stream its integer for a queue of work; 0 is the default
@@ -62,7 +63,7 @@ class Driver(ABC):
             ctypes would pass 32 bits.
         runtime: name of the library in messages.
         update: remedy if the library is too old.
-        visible: the environment variable that hides GPUs.
+        visible: what decides which GPUs are visible, such as an environment variable.
         manual: where the library's errors are documented.
         remedies: remedies by error number.
         is_shared: whether memory can be shared with other libraries.
@@ -134,11 +135,15 @@ class Driver(ABC):
 
     @abstractmethod
     def load(self, image: bytes) -> Module:
-        """Load an image; return the module."""
+        """Load an image onto the GPU, and return the module, whose kernels can then be found.
+
+        Args:
+            image: a cubin, PTX or a code object; for OpenCL the source text.
+        """
 
     @abstractmethod
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
-        """Return a kernel of a module."""
+        """Return the kernel of a module that has this name."""
 
     @abstractmethod
     def unload(self, module: Module) -> None:
@@ -201,7 +206,7 @@ class Driver(ABC):
 
     @abstractmethod
     def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
-        """Copy within the GPU's memory, asynchronously."""
+        """Start a copy of `size` bytes within the GPU's memory, from `pointer` to `to`."""
 
     @abstractmethod
     def copy_in(self, to: int, host: int, size: int, stream: int) -> None:
@@ -249,11 +254,14 @@ class Driver(ABC):
 
     @abstractmethod
     def mark(self, stream: int, flags: int = 0) -> c_void_p:
-        """Record an event after the current work on a stream; `seconds` or `destroy` frees it."""
+        """Record an event after the current work on a stream; `seconds` or `destroy` frees it.
+
+        `flags` are those of the library, 0 for an event that `seconds` can use.
+        """
 
     @abstractmethod
     def destroy(self, event: c_void_p) -> None:
-        """Free an event."""
+        """Free an event from `mark`."""
 
     @abstractmethod
     def is_done(self, event: c_void_p) -> bool:
@@ -266,7 +274,7 @@ class Driver(ABC):
     # -- calls ------------------------------------------------------------------------------------
 
     def symbol(self, function: str) -> str:
-        """Return the library's name of a function."""
+        """Return the library's name of a function, given the name that this package uses."""
         return self.symbols.get(function, self.prefix + function)
 
     def _refuse_absent(self, count: int, shown: str = "") -> None:

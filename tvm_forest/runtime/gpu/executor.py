@@ -45,7 +45,12 @@ class Executor:
     """
 
     def __init__(self, driver: Driver, image: bytes) -> None:
-        """Load an image."""
+        """Load an image, the compiled kernels of the library, onto the driver's GPU.
+
+        Raises:
+            DeviceError: the driver refuses the image.
+            InputError: the image for a GPU of AMD is no code object.
+        """
         self.driver, self.captured = driver, list[int]()
         self._module = driver.load(image)
         self._kernels: dict[str, LoadedKernel] = {}
@@ -175,7 +180,10 @@ class BoundPlan:
         return arrays
 
     def take_for_graph(self, size: int) -> int:
-        """Allocate memory for a graph; no other call uses it while the model exists."""
+        """Return the address of new memory for a captured graph, kept as long as the model.
+
+        No other call uses it, since the graph may run at any time.
+        """
         pointer = self.driver.allocate_while_captured(size)
         self._executor.captured.append(pointer)
         return pointer

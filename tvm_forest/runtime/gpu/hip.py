@@ -79,7 +79,7 @@ class HipDriver(SharedApiDriver):
         return name.group().decode() if name else "unknown"
 
     def load(self, image: bytes) -> Module:
-        """Return the module of a code object.
+        """Load a code object onto the GPU, and return the module.
 
         Raises:
             DeviceError: it is for another GPU, or the runtime refuses it.

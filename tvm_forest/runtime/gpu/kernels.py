@@ -1,6 +1,7 @@
 """Modules, kernels and arguments for launches.
 
-takes: handles, values; gives: Module, LoadedKernel, and Arguments, whose memory a launch reads.
+takes: handles of the driver's library, values; gives: Module, LoadedKernel, and Arguments, whose
+memory a launch reads.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ Size = tuple[int, ...]
 
 
 class Module(NamedTuple):
-    """A loaded image.
+    """An image, the compiled kernels of a library, that a driver has loaded onto its GPU.
 
     Attributes:
-        handle: the library's handle.
+        handle: what the driver's library identifies it by.
         needs: resources of each kernel according to the image, by name; empty if `find_kernel`
             queries the library for them.
     """
@@ -42,9 +43,9 @@ class LoadedKernel:
     """A kernel of a module.
 
     Attributes:
-        handle: the library's handle.
+        handle: what the driver's library identifies it by.
         name: name in the image.
-        needs: resources that it needs, according to the image or the library.
+        needs: resources that it needs, according to the image or the driver's library.
         checked: grid, block and bytes of dynamic shared memory of the last launch that was checked.
     """
 

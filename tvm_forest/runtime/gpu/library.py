@@ -32,7 +32,7 @@ class Backend(NamedTuple):
     Attributes:
         open: function that opens the driver of the GPU.
         translate: function of the source, the architecture of the GPU and the version of its driver
-            (or None); returns an image.
+            (or None); returns the image that the driver loads.
     """
 
     open: Callable[[], Any]
@@ -62,7 +62,7 @@ class KernelLibrary:
     _lock: Any = field(default_factory=make_lock, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> KernelFunction:
-        """Return a new function object, with bindings of its own."""
+        """Return the function of this name, as a new object that is bound to arrays by itself."""
         return KernelFunction(self, self.plans[name])
 
     @property
@@ -113,7 +113,7 @@ class KernelLibrary:
         return self.images[architecture]
 
     def to_bytes(self) -> bytes:
-        """Serialize everything except the backend."""
+        """Return everything except the backend as bytes, from which `from_bytes` rebuilds it."""
         images = {key: base64.b64encode(x).decode() for key, x in self.images.items()}
         plans = {name: plan.to_json() for name, plan in self.plans.items()}
         values = (self.kind, self.source, plans, self.architecture, images)

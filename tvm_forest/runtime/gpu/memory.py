@@ -124,7 +124,7 @@ class MemoryPool:
                 self._driver.destroy(event)
 
     def trim(self, turn: int | None = None) -> None:
-        """Free the idle pieces; given a turn, only those returned at that turn or before."""
+        """Free all pieces in the pool; given a turn, only those returned at that turn or before."""
         for pieces in (*self._idle.values(), *self._used_elsewhere.values()):
             with suppress(IndexError):
                 while turn is None or pieces[0].turn <= turn:
@@ -148,7 +148,10 @@ class MemoryPool:
             self.give(piece, not is_settled)
 
     def _find_larger(self, size: int, stream: int) -> Piece | None:
-        """Return the smallest idle piece below twice the size; None if there is none."""
+        """Take a stream's smallest idle piece of this size or more, but below twice the size.
+
+        The result is None if there is none.
+        """
         fitting = [
             key for key in tuple(self._idle) if key[0] == stream and size <= key[1] < 2 * size
         ]

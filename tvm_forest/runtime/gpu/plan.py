@@ -25,7 +25,7 @@ INFIX = {*("+", "-", "*", "//", "%", "<", "<=", "==", "and", "or")}
 
 @dataclass(frozen=True)
 class Allocate:
-    """An allocation of device memory, until the function ends."""
+    """An allocation of `size` bytes of device memory, used as buffer `name` until the call ends."""
 
     name: str
     size: SizeExpr
@@ -77,12 +77,12 @@ class Plan:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """All launches in order."""
+        """All launches in order, including those inside loops."""
         return tuple(step for step in _walk(self.steps) if isinstance(step, Launch))
 
     @property
     def allocations(self) -> tuple[Allocate, ...]:
-        """All allocations in order."""
+        """All allocations in order, including those inside loops."""
         return tuple(step for step in _walk(self.steps) if isinstance(step, Allocate))
 
     def to_json(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
-        """Rebuild a plan from the output of `to_json`, before or after JSON."""
+        """Rebuild a plan from the output of `to_json`, also if that has been JSON text since."""
         return cls(tuple(data["parameters"]), tuple(map(_read_step, data["steps"])))
 
 

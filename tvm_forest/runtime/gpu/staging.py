@@ -36,7 +36,7 @@ class Frame:
     """
 
     def __init__(self, driver: Driver) -> None:
-        """Start without buffers."""
+        """Create a stream; buffers are allocated when the first rows come."""
         self._driver, self._stream = driver, driver.create_stream()
         self._size, self._host, self._there = 0, 0, 0
         self._about: Any = None

@@ -22,7 +22,10 @@ FEW_ROWS = 256
 
 
 def count_rows_of_a_thread(parallel: list[Loop]) -> int:
-    """Return the rows of one parallel iteration; 0 if a loop over trees is parallel too."""
+    """Return the number of rows that one iteration of some parallel loops takes.
+
+    The result is 1 if that depends on the batch, and 0 if a loop over trees is parallel too.
+    """
     if any(loop.kind == "tree" for loop in parallel):
         return 0
     return max((loop.step for loop in parallel if isinstance(loop.step, int)), default=1)

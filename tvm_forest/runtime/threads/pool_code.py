@@ -44,7 +44,10 @@ to run a parallel loop. TVM itself sets the variable when it loads a library."""
 
 
 def make_launcher_setter() -> tirx.PrimFunc:
-    """Return the function `SET_LAUNCHER`, which is compiled into every library for this CPU."""
+    """Return the function `SET_LAUNCHER`, which is compiled into every library for this CPU.
+
+    It takes an address, and makes the library run its parallel loops by the function there.
+    """
     address = tirx.Var("address", "int64")
     done = tirx.call_extern("int32", "tvm_forest_set_launcher", address)
     body = tirx.AttrStmt(ZERO, IMPORT_LLVM, StringImm(SLOT), tirx.Evaluate(done))

@@ -145,9 +145,10 @@ class BankCoder(RowCoder):
         columns: list[Any],
         xs: list[Any],
     ) -> list[Any]:
-        """Emit the search of values in the cut trees of several columns; return their ranks.
+        """Emit the search of values in the cut trees of several columns; return their codes.
 
-        It goes level by level, to the right if a value reaches the cut.
+        It goes level by level, to the right if a value reaches the cut. The code of a missing value
+        is 0 in columns where it goes left, else the largest one.
         """
         bases = [code.hold("at", buffers["column_cuts"][column]) for column in columns]
         places = [code.hold("place", i64(1)) for _ in columns]

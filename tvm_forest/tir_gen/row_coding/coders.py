@@ -39,7 +39,7 @@ from .searches import ColumnSearch, RowCoder, row_pitch
 
 
 def coder_of(row_code: RankCode | PlaneCode, rows: Any, comparer: Comparer) -> RowCoder:
-    """Return the coder for a layout's row code."""
+    """Return the coder that emits how rows become the codes of a layout's row code."""
     if isinstance(row_code, BankCode):
         return BankCoder(row_code, rows, comparer)
     if isinstance(row_code, RankCode):
@@ -72,7 +72,10 @@ class RankCoder(RowCoder):
         return tirx.decl_buffer(shape, self.ranks.dtype, "codes", scope=scope)
 
     def place(self, row: Any, column: Any = 0) -> list[Any]:
-        """Return the indices of a row's code in a column: (row, column), or with group and lane."""
+        """Return the indices of a row's code in a column of the buffer of codes.
+
+        They are (row, column), or (group, column, lane) if rows are coded in groups.
+        """
         column = column + i64(0)
         if self.ranks.lanes == 1:
             return [row, column]

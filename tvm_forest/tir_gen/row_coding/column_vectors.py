@@ -2,7 +2,7 @@
 
 takes: addresses of rows, columns, and cuts; gives: calls of functions that LLVM inlines.
 
-    transpose(...)           64 rows of a unit become columns
+    transpose(...)           64 rows of up to 4 adjacent features (a unit) become columns
     compare(...)             bit i of a word is the outcome of a test for the i-th value of a column
     search(...)              64 values of a column become ranks, by permutes
 
@@ -52,7 +52,7 @@ def can_search(vectors: Vectors, dtype: str) -> bool:
 def transpose(
     vectors: Vectors, rows: Any, row_width: int, width: int, into: Any, ahead: Any | None
 ) -> tirx.Stmt:
-    """Transpose 64 rows of a unit into columns.
+    """Return a statement that transposes 64 rows of a unit, adjacent features, into columns.
 
     Args:
         vectors: collects the functions.
@@ -112,7 +112,7 @@ def compare(vectors: Vectors, how: str, column: Any, cut: Any) -> Any:
 def search(
     vectors: Vectors, how: str, levels: int, column: Any, table: Any, into: Any, words: int
 ) -> tirx.Stmt:
-    """Store the ranks of 64 values of a column, as uint8.
+    """Return a statement that stores the ranks of 64 values of a column, as uint8.
 
     Args:
         vectors: collects the functions.

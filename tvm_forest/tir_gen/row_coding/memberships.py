@@ -26,7 +26,9 @@ def copy_answers(
     row: Any,
     is_llvm: bool,
 ) -> None:
-    """Copy the membership codes of a row; the columns of a feature are adjacent.
+    """Emit a copy of the model's answers for a row's category to the row's membership codes.
+
+    The membership columns of a feature are adjacent, so one copy writes all of them.
 
     Args:
         code, buffers: where statements go, and the layout's buffers.

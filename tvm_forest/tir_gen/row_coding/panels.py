@@ -57,7 +57,7 @@ def found_dtypes(planes: PlaneCode, vectors: Vectors) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PanelCoder:
-    """Writes the code of all panels.
+    """Emits the coding of 64 rows, which goes through the panels one after the other.
 
     Attributes:
         coder: coder of the rows.

@@ -110,7 +110,7 @@ class RowCoder:
         return 0
 
     def declare(self, most: Any, scope: str) -> Any:
-        """Declare a buffer for at most `most` coded rows."""
+        """Return a new buffer for at most `most` coded rows, to be allocated in memory `scope`."""
         raise NotImplementedError
 
     def place(self, row: Any) -> list[Any]:
@@ -167,7 +167,7 @@ class RowCoder:
         group: ReadGroup,
         chunk: Chunk,
     ) -> None:
-        """Search the columns of a group, one after the other."""
+        """Emit the search of the columns of a group, one after the other, for rows of a chunk."""
         columns, begin, stop = group
         with code.repeat("column", stop - begin) as place:
             search = ColumnSearch(self, code, buffers, columns, begin + place, results)
@@ -252,7 +252,10 @@ class ColumnSearch:
         return self.code.hold("count", count.astype("int64"))
 
     def encode(self, xs: list[Any]) -> list[Any]:
-        """Return the codes of some values: their ranks, or the largest code for missing values."""
+        """Return the codes of some values, which are their ranks.
+
+        The code of a missing value is 0 in columns where it goes left, else the largest one.
+        """
         dtype = self.coder.ranks.dtype
         values = [rank.astype(dtype) for rank in self._rank(xs)]
         if self.columns.missing_left:

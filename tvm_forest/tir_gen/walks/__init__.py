@@ -42,7 +42,7 @@ def check_walks(sch: Schedule) -> None:
     """Check that every leaf loop walks in a way that the schedule's layout supports.
 
     Raises:
-        ScheduleError: one does not, or the layout's name is unknown.
+        ScheduleError: one does not, its walker refuses the nest, or the layout's name is unknown.
     """
     leaves, how = sch.leaves(), find(sch.layout).walks
     other = next((loop for loop in leaves if loop.simdize not in BY_LAYOUT[how]), None)

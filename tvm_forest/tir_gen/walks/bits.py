@@ -72,7 +72,7 @@ class BitWalker(BlockWalker):
         return code.finish()
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Emit the walk of all rows through one tree."""
+        """Return the walk of all rows through one tree, and what their leaves are used for."""
         code = Builder()
         self._emit(code, [loop], fact)
         return code.finish()

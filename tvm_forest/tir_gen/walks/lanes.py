@@ -39,7 +39,7 @@ class LaneWalker(HopWalker):
     """Walks the rows of a full tile as vector lanes, and other rows in small groups."""
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Lower a leaf loop over at most as many rows as lanes."""
+        """Lower a leaf loop: in lanes if it has as many rows as lanes, in small groups if fewer."""
         count = fact.count or 0
         full = self.lower_tile(loop, count, form)
         if isinstance(loop.extent, tirx.IntImm) and loop.extent.value == count:

@@ -78,7 +78,7 @@ class Comparer:
         ]
 
     def outcome(self, access: TreeAccess, loaded: LoadedTests) -> Any:
-        """Return whether the row goes left, or for a tile the outcomes as bits."""
+        """Return whether the row goes left; for a tile, an int32 whose bit i says so of node i."""
         if access.tile_size == 1:
             return self.goes_left(*loaded[0])
         if self.by_team:

@@ -44,7 +44,7 @@ class Tiers:
 
     Attributes:
         vectors: collects the text of the functions.
-        layout: the layout.
+        layout: says how many tiers there are, and how columns and leaves are numbered.
     """
 
     vectors: Vectors

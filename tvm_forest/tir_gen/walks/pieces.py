@@ -10,9 +10,10 @@ takes: a leaf loop over trees; gives: its code.
             keep the walk, at the next piece, unless exit is a leaf
     add the values of found[k], in the order of the trees
 
-A step has no branch, and prefetches the cache line that its walk reaches next. The line arrives
-before the next lap, because a processor has some dozen loads in flight at once; a single walk would
-wait for each load. Walks that have ended cost nothing.
+A piece has up to 8 exits, each of which leads to another piece or to a leaf; the tests of the piece
+decide which of them a row takes. A step has no branch, and prefetches the cache line that its walk
+reaches next. The line arrives before the next lap, because a processor has some dozen loads in
+flight at once; a single walk would wait for each load. Walks that have ended cost nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ NUMBER_AT = 40
 
 @dataclass(frozen=True)
 class PieceWalker(Walker):
-    """Walks a row through all trees of a loop together."""
+    """Walks a row through the trees of a loop together, at most `MOST_WALKS` of them at a time."""
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
         """Lower a leaf loop in parts of equal size; the trees of a part are walked together."""
@@ -226,7 +227,10 @@ class _Steps:
         return self.vectors.call(name, "uint64", lines, result, piece=piece, **row, **addresses)
 
     def _find_exit(self) -> list[str]:
-        """Return IR lines that set %begin to the address of %line, and %exit to 0 to 7."""
+        """Return IR lines that find the exit by which the row leaves %piece.
+
+        They set %begin to the address of the piece's line, and %exit to the exit, 0 to 7.
+        """
         layout, columns = self.tree.layout, int(self.row.source.shape[-1])
         _, picks, x = write_pick("float32", columns, LANES, self.vectors.abilities)
         if self.held:

@@ -126,7 +126,7 @@ class Vectors:
         return tirx.call_llvm_pure_intrin(mask.ty.dtype, name, mask, chosen, other, table)
 
     def select_more(self, mask: Any, more: Any, less: Any) -> Any:
-        """Select like `select`, with at most two operations, if `more` has all bits of `less`."""
+        """Select like `select`, by two operations at most; `more` must have all bits of `less`."""
         return self.select(mask, more, less) if self.selects_bits else less | (more & mask)
 
     def not_above(self, codes: Any, limit: Any) -> Any:

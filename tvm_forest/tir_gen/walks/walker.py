@@ -73,7 +73,7 @@ class Walker:
         return None
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Lower a leaf loop.
+        """Return the code of a leaf loop: its walks, and what their leaves are used for.
 
         Args:
             loop: the leaf loop, whose body is one walk, see `is_one_walk`.
@@ -94,7 +94,10 @@ class Walker:
         return [access for _, access in opened]
 
     def add_end(self, code: Builder, body: tirx.Stmt, leaf: Any) -> None:
-        """Emit the statement that uses the leaf of a walk; loops over classes become vectors."""
+        """Emit the statement that uses the leaf of a walk, by the body of its leaf loop.
+
+        On a CPU, loops over adjacent classes become vectors.
+        """
         if self.comparer.vectors is not None and not isinstance(body, tirx.BufferStore):
             body = rewrite_loops(body, _in_lanes)
         code.add(ops.replace_call(body, ops.WALKS, leaf))
@@ -225,7 +228,11 @@ def _is_in_blocks(path: tuple[Loop, ...]) -> bool:
 
 
 def _begins_in_block(path: tuple[Loop, ...]) -> Iterator[tuple[str, int]]:
-    """Yield (name, number): the start and the step, in rows, of each loop inside a block."""
+    """Yield (name of a loop, number of rows) for the loops over rows inside a block.
+
+    The numbers are the loop's start and, unless it is the innermost, its step: if groups of rows
+    divide all of them, no iteration begins within a group.
+    """
     rows = [loop for loop in path if loop.kind == "batch"]
     block = next(k for k in range(len(rows)) if all(x.count is not None for x in rows[k + 1 :]))
     for loop in rows[block + 1 :]:

@@ -118,7 +118,7 @@ class OpenCLDriver(Driver):
     # -- kernels ----------------------------------------------------------------------------------
 
     def load(self, image: bytes) -> Module:
-        """Compile source text of kernels.
+        """Compile the source text of kernels for the device, and return the module.
 
         Raises:
             DeviceError: the device lacks required features, or its compiler refuses the source.
