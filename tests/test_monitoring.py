@@ -26,6 +26,7 @@ from tvm_forest import InputError, Monitor
 from tvm_forest.cli import main
 from tvm_forest.forest import Forest
 from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.forest.profile import Profile
 from tvm_forest.serving.models import Model
 
 FOREST = drawn_forest(6, 4, seed=2, base=[0.5, 0.25])
@@ -51,6 +52,11 @@ def index_of(observed: list[int], known: list[int]) -> float:
     counts = [np.array(x) + 0.5 for x in (observed, known)]
     p, q = (x / x.sum() for x in counts)
     return float(np.sum((p - q) * np.log(p / q)))
+
+
+def profile_of(forest: Forest) -> Profile:
+    """What `tvm_forest.profile` returns, which compiles the default schedules."""
+    return Profile.of_leaves(forest, forest.predict_reference(TRAINING, "apply"))
 
 
 @cache
@@ -91,6 +97,7 @@ def test_equal_rows_do_not_drift_and_no_rows_are_no_answer() -> None:
 
 
 @pytest.mark.parametrize("method", ["predict_proba", "predict_margin", "predict_class", "observe"])
+@pytest.mark.cases(2)
 def test_rows_of_other_methods_are_observed_with_their_bits(method: str) -> None:
     forest = replace(FOREST, link="softmax")
     monitor = Monitor(build(forest), TRAINING, **ALL)
@@ -102,7 +109,7 @@ def test_rows_of_other_methods_are_observed_with_their_bits(method: str) -> None
 
 
 def test_a_profile_stands_for_its_rows_whether_given_or_built_with() -> None:
-    counted = tvm_forest.profile(FOREST, TRAINING)
+    counted = profile_of(FOREST)
     unnamed = replace(counted, signature=None)
     monitors = [
         Monitor(shared(), TRAINING, **ALL),
@@ -160,6 +167,7 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.cases(2)
 def test_rows_of_every_kind_are_observed(kind: str) -> None:
     monitor = Monitor(shared(), TRAINING, **ALL)
     rows = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
@@ -239,7 +247,7 @@ def test_a_monitor_goes_on_with_its_trees_after_an_update() -> None:
 
 
 def test_what_cannot_be_monitored_is_refused() -> None:
-    predictor, other = shared(), tvm_forest.profile(drawn_forest(6, 4, seed=3), TRAINING)
+    predictor, other = shared(), profile_of(drawn_forest(6, 4, seed=3))
     for arguments, options, message in (
         (("no predictor", TRAINING), {}, "argument 'predictor': expected a Predictor, got str"),
         ((predictor,), {}, "argument 'reference': none"),
@@ -269,7 +277,7 @@ def test_the_text_is_read_by_prometheus_whatever_columns_are_called() -> None:
 
 
 def test_a_server_shows_the_drift_of_a_model_that_was_built_with_a_profile() -> None:
-    predictor = build(FOREST, profile=tvm_forest.profile(FOREST, TRAINING))
+    predictor = build(FOREST, profile=profile_of(FOREST))
     application = serve(predictor, build(FOREST))
     body = to_json(np.zeros((200, 4), np.float32))
     for name in ("m", "m1"):
@@ -282,7 +290,7 @@ def test_a_server_shows_the_drift_of_a_model_that_was_built_with_a_profile() -> 
 
 
 def test_a_model_of_a_server_observes_clients_alone() -> None:
-    model = Model("m", "1", build(FOREST, profile=tvm_forest.profile(FOREST, TRAINING)))
+    model = Model("m", "1", build(FOREST, profile=profile_of(FOREST)))
     assert model.monitor is not None and model.monitor.report().rows == 0
     model.predict("predict", LATER)
     assert model.monitor.report().rows > 0

@@ -78,6 +78,7 @@ def in_dump_order(forest: Forest) -> Any:
 
 
 @pytest.mark.parametrize("layout", OWN)
+@pytest.mark.cases(4)
 def test_leaves_in_every_layout_are_those_of_a_fresh_build(layout: str) -> None:
     forest = drawn_forest(9, 5, seed=3)
     forest = replace(forest, hits=forest.is_leaf.astype(np.int64))  # for "sparse_peeled"
@@ -93,6 +94,7 @@ def test_leaves_in_every_layout_are_those_of_a_fresh_build(layout: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float64", "vectors", "some alike", "averages", "dart", "least"])
+@pytest.mark.cases(3)
 def test_leaves_of_every_kind_of_model_are_those_of_a_fresh_build(kind: str) -> None:
     forests: dict[str, Callable[[], Forest]] = {
         "float64": lambda: drawn_forest(6, 4, dtype="float64", comparison="<="),
@@ -112,8 +114,8 @@ def test_leaves_of_every_kind_of_model_are_those_of_a_fresh_build(kind: str) -> 
     assert np.array_equal(np.squeeze(predictor.predict_margin(rows, n_jobs=2)), np.squeeze(wanted))
 
 
-@pytest.mark.parametrize("target", ["llvm", pytest.param("simt", marks=pytest.mark.long)])
-@pytest.mark.slow
+@pytest.mark.parametrize("target", ["llvm", "simt"])
+@pytest.mark.long
 def test_leaves_behind_default_schedules_are_refreshed(target: str) -> None:
     predictor, newer = tvm_forest.build(FOREST, target), refreshed(FOREST)
     library = predictor.library
