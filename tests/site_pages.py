@@ -34,6 +34,7 @@ PAGES = (
     "quantiles.md",
     "early_exit.md",
     "retraining.md",
+    "monitoring.md",
     "equality.md",
     "exactness.md",
     "starting.md",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,9 @@ def test_both_are_saved_in_one_file(pair: list[Any], tmp_path: Path) -> None:
         assert again.rows == 7 and again.gpu.target.kind == "simt"
         assert np.array_equal(again.predict_margin(rows), FOREST.predict_reference(rows))
         assert np.array_equal(again.predict_margin(rows[:3]), FOREST.predict_reference(rows[:3]))
-    with pytest.raises(ModelFormatError, match="'kind': .*read that of a Crossover by"):
+    with pytest.raises(
+        ModelFormatError, match="'kind': .*Crossover.load reads this in Python, and its attributes"
+    ):
         tvm_forest.load_predictor(file)
     pair[0].save(tmp_path / "cpu.tvmf")
     with pytest.raises(ModelFormatError, match="'kind': .*read that of a Predictor by"):
@@ -176,6 +179,7 @@ def test_a_model_is_built_for_two_targets() -> None:
             "a list takes neither",
         ),
         ({"target": ["llvm", "simt"], "wait": False}, "a list takes neither"),
+        ({"target": ("llvm", "simt")}, r"got \('llvm', 'simt'\); use for two targets a list"),
     ],
 )
 def test_targets_that_are_no_pair_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -197,3 +201,13 @@ def test_what_is_no_pair_is_refused(pair: list[Any]) -> None:
     ):
         with pytest.raises(InputError, match=message):
             tvm_forest.Crossover(*arguments)
+    assert tvm_forest.Crossover(cpu, gpu, np.int64(7)).rows == 7
+
+
+def test_two_that_refuse_the_categories_of_different_columns_are_no_pair(pair: list[Any]) -> None:
+    model = replace(FOREST, known_categories={1: (0, 1)})
+    strict = model.refuse_unseen([1])
+    cpu = tvm_forest.build(strict, schedule=lambda start: start)
+    gpu = tvm_forest.build(replace(strict, refuses_unseen=()), "simt", pair[1].schedule)
+    with pytest.raises(InputError, match=r"columns \[\], and 'cpu' those of \[1\]; build both"):
+        tvm_forest.Crossover(cpu, gpu)

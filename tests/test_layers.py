@@ -46,6 +46,7 @@ LEVELS = {
     "search": 10,
     "predictor": 11,
     "search.measuring": 12,
+    "monitoring": 12,
     "streams": 12,
     "quantiles": 12,
     "relax": 12,

@@ -327,6 +327,12 @@ def about(**fields: Any) -> Any:
         ),
         (
             [typed(ROW, "FP32")],
+            {"parameters": {"priority": {"int64_param": 1}}},
+            "INVALID_ARGUMENT",
+            "the request: parameter 'priority' is unknown (have: none)",
+        ),
+        (
+            [typed(ROW, "FP32")],
             {"outputs": [{"name": "x"}]},
             "INVALID_ARGUMENT",
             "no such output (have: predict, ",

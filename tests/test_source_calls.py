@@ -294,3 +294,18 @@ def test_ranges_that_catboost_takes_for_empty_are_refused(span: dict[str, int]) 
         model.predict(NUMBERS, **span)
     with pytest.raises(InputError, match="'ntree_end': CatBoost takes .* for an empty range"):
         predictor.predict(NUMBERS, **span)
+
+
+@pytest.mark.parametrize("kind", ["pred_contribs", "pred_interactions"])
+def test_shap_values_of_later_rounds_are_refused_for_xgboost_has_none(kind: str) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    options = {"booster": "dart", "rate_drop": 0.5, "max_depth": 2, "nthread": 1}
+    data = xgb.DMatrix(rows, rows[:, 0])
+    model = xgb.train(options, data, 5)
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
+    first: dict[str, Any] = {kind: True, "iteration_range": (0, 3)}
+    assert np.allclose(predictor.predict(rows, **first), model.predict(data, **first), atol=1e-5)
+    later: dict[str, Any] = {kind: True, "iteration_range": (2, 5)}
+    with pytest.raises(InputError, match=r"\(2, 5\): XGBoost explains rounds from the first on"):
+        predictor.predict(rows, **later)
+    assert predictor.predict_contributions(rows, iteration_range=(2, 5)).shape == (60, 4)

@@ -159,6 +159,10 @@ def test_onnxruntime_is_not_asked_where_it_is_wrong() -> None:
 def test_a_library_that_is_missing_or_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     forest, rows = load(model()), models.data()[0]
     assert (
+        predict_by_library([forest], forest, rows)
+        == "a list of models is no library's; verify each of them"
+    )
+    assert (
         predict_by_library(forest, forest, rows) == "the model is a Forest, which no library knows"
     )
     assert predict_by_library("no/such/file", forest, rows).startswith("xgboost fails: ")

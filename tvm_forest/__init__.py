@@ -44,6 +44,8 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
     from .forest import Forest as Forest
     from .forest.profile import Profile as Profile
     from .frontends import SUPPORT as SUPPORT
+    from .monitoring import Drift as Drift
+    from .monitoring import Monitor as Monitor
     from .patching import patch as patch
     from .patching import unpatch as unpatch
     from .predictor.crossover import Crossover as Crossover
@@ -72,6 +74,7 @@ _ROOMS = {
     "forest.profile": "Profile",
     "frontends": "SUPPORT",
     "compiler": "compile",
+    "monitoring": "Drift Monitor",
     "patching": "patch unpatch",
     "predictor.crossover": "Crossover",
     "predictor.live.warming": "Warmed warm",

@@ -280,7 +280,8 @@ def parse_target(target: str | dict[str, Any] | Target | TvmTarget) -> Target:
         target = _read_tvm_target(target)
     spec = {"kind": target} if isinstance(target, str) else target
     if not isinstance(spec, dict) or not isinstance(spec.get("kind"), str):
-        raise _error(f"expected a name or a dict with 'kind', got {target!r}; use 'llvm'")
+        use = "for two targets a list" if isinstance(target, tuple) else "'llvm'"
+        raise _error(f"expected a name or a dict with 'kind', got {target!r}; use {use}")
     kind = spec["kind"]
     if kind in LATER:
         mac = ", or 'llvm' with the 'mtriple' 'aarch64-apple-macos11' for a Mac elsewhere"

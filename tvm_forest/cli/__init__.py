@@ -157,9 +157,9 @@ def make_parser() -> argparse.ArgumentParser:
     compile_ = commands.add_parser("compile", help="write a saved predictor, which is a model too")
     _add_model(compile_)
     compile_.add_argument("-o", "--output", type=Path, required=True, help="such as model.tvmf")
+    compile_.add_argument("--profile", type=Path, help="of training rows, for a server's metrics")
     _add_recompile(compile_)
     _add_target(compile_, default=None)
-
     _add_warm(commands)
     _add_export(commands)
     verify = commands.add_parser(

@@ -5,6 +5,7 @@ from typing import Any
 
 from .. import api
 from ..errors import InputError
+from ..forest.profile import Profile
 from ..system import archive
 
 
@@ -19,14 +20,17 @@ def open_predictor(
         wait, schedule: see `tvm_forest.build`.
 
     Raises:
-        InputError: a target is given for what is compiled already.
+        InputError: a target or a profile is given for what is compiled already.
     """
-    path = options.model if model is None else model
+    path, profile = options.model if model is None else model, getattr(options, "profile", None)
     if not archive.is_archive_file(path):
-        return api.build(path, options.target or "llvm", schedule=schedule, wait=wait)
-    if options.target is not None:
-        raise InputError(
-            f"{options.command}: argument '--target': {options.target!r}, but {path!r} is "
-            "compiled already; give the model from which it was made"
-        )
+        hits = None if profile is None else Profile.load(profile)
+        target = options.target or "llvm"
+        return api.build(path, target, schedule=schedule, wait=wait, profile=hits)
+    for name, given in (("target", options.target), ("profile", profile)):
+        if given is not None:
+            raise InputError(
+                f"{options.command}: argument '--{name}': {str(given)!r}, but {path!r} is compiled "
+                "already; give the model from which it was made"
+            )
     return api.load_predictor(path, recompile=options.recompile)

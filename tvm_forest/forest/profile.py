@@ -70,29 +70,9 @@ class Profile:
             InputError: the shape or dtype is wrong, or a number is no leaf of its tree.
         """
         ids = np.asarray(ids)
-        if ids.ndim != 2 or ids.shape[1] != forest.n_trees or ids.dtype.kind not in "iuf":
-            raise InputError(
-                f"of_leaves: argument 'ids': expected numbers of shape (R, {forest.n_trees}), got "
-                f"{ids.dtype} of shape {ids.shape}; give what predictor.apply returns"
-            )
-        leaf, offset = _list_leaves(forest)
-        width = int(forest.node_id.max(initial=0)) + 2  # width - 1 and -1 are no node's number
-        leaf_key = forest.node_tree[leaf] * width + forest.node_id[leaf]
-        by_key = np.argsort(leaf_key, kind="stable")
-        near = np.clip(ids, -1, width - 1)
-        near = np.where(near == np.floor(near), near, -1).astype(np.int64)
-        key = np.arange(forest.n_trees) * width + near
-        at = np.searchsorted(leaf_key[by_key], key)
-        place = by_key[np.minimum(at, len(leaf) - 1)] if ids.size else np.zeros(0, np.int64)
-        wrong = np.argwhere(leaf_key[place].reshape(ids.shape) != key)
-        if len(wrong):
-            row, tree = wrong[0]
-            raise InputError(
-                f"of_leaves: argument 'ids': row {row} has {ids[row, tree]}, which is no leaf of "
-                f"tree {tree}; give what predictor.apply of this model returns"
-            )
-        hits = np.bincount(place.ravel(), minlength=len(leaf))
-        return cls(hits, forest.node_depth[leaf], offset, len(ids), forest.signature)
+        counter = LeafCounter(forest)
+        hits = counter.count(ids)
+        return cls(hits, counter.depths, counter.offset, len(ids), forest.signature)
 
     def __add__(self, other: Profile) -> Profile:
         """Return the profile of the rows of both profiles together.
@@ -186,6 +166,53 @@ class Profile:
             rows=rows,
             signature=signature,
         )
+
+
+class LeafCounter:
+    """Counts how many rows reach each leaf of a model.
+
+    Attributes:
+        leaf: int64 (L,), the nodes that are leaves, in the order of a profile.
+        depths: int32 (L,), see `Profile.depths`.
+        offset: int64 (T + 1,), see `Profile.leaf_offset`.
+    """
+
+    def __init__(self, forest: Forest) -> None:
+        self.leaf, self.offset = _list_leaves(forest)
+        self.depths = forest.node_depth[self.leaf]
+        # The last number of each tree and -1 are no node's.
+        self._width = int(forest.node_id.max(initial=0)) + 2
+        keys = forest.node_tree[self.leaf] * self._width + forest.node_id[self.leaf]
+        self._by_key = np.argsort(keys, kind="stable")
+        self._keys = keys[self._by_key]
+
+    def count(self, ids: Array) -> Array:
+        """Return the rows at each leaf, int64 (L,).
+
+        Raises:
+            InputError: see `Profile.of_leaves`.
+        """
+        n_trees, width = len(self.offset) - 1, self._width
+        if ids.ndim != 2 or ids.shape[1] != n_trees or ids.dtype.kind not in "iuf":
+            raise InputError(
+                f"of_leaves: argument 'ids': expected numbers of shape (R, {n_trees}), got "
+                f"{ids.dtype} of shape {ids.shape}; give what predictor.apply returns"
+            )
+        near = np.clip(ids, -1, width - 1)
+        near = np.where(near == np.floor(near), near, -1).astype(np.int64)
+        key = np.arange(n_trees) * width + near
+        at = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
+        wrong = np.argwhere(self._keys[at] != key)
+        if len(wrong):
+            row, tree = wrong[0]
+            raise InputError(
+                f"of_leaves: argument 'ids': row {row} has {ids[row, tree]}, which is no leaf of "
+                f"tree {tree}; give what predictor.apply of this model returns"
+            )
+        counts = np.bincount(at.ravel(), minlength=len(self.leaf))
+        hits = np.empty_like(counts)
+        hits[self._by_key] = counts
+        return hits
 
 
 def with_hits(forest: Forest, profile: Profile | None) -> Forest:

@@ -60,6 +60,8 @@ def predict_by_library(model: Any, forest: Forest, rows: Array) -> LibraryPredic
         there are none: the model is a Forest, the library is not installed, or it fails.
     """
     library = forest.source.partition(" ")[0]
+    if isinstance(model, list | tuple):
+        return "a list of models is no library's; verify each of them"
     if isinstance(model, Forest) or library not in _PREDICT:
         return "the model is a Forest, which no library knows"
     try:

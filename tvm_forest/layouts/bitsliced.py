@@ -143,13 +143,18 @@ class BitslicedLayout(Layout):
             "leaf_id": np.where(leaf >= 0, forest.node_id[leaf], -1).astype(np.int32),
         }
         if places.table:
-            arrays["leaf_bytes"] = _split_bytes(arrays["leaf_value"].reshape(-1, places.table))
+            arrays["leaf_bytes"] = split_bytes(arrays["leaf_value"].reshape(-1, places.table))
         spare = round_up(chosen.spare, MIN_SPARE, MAX_PLANES - tests)
         code, dtype = replace(numbered.code, spare=spare), str(arrays["leaf_value"].dtype)
         forms, lists = (places.depths, places.levels), bool(listed.any() or places.depths)
         return cls(
             read_specs(arrays), dtype, code, *forms, lists, places.bits, places.table
         ), arrays
+
+    @property
+    def byte_tables(self) -> Mapping[str, tuple[str, int]]:
+        """Buffers with bytes of another one, by name, and how many elements it has for a tree."""
+        return {"leaf_bytes": ("leaf_value", self.table)} if self.table else {}
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
         """Return access to a tree (BitTree), after loading its depth and the places of its data."""
@@ -310,7 +315,7 @@ class BitTree(NearTree):
         return tir.BufferLoad(self.buffers["leaf_bytes"], [self.leaf_at * item])
 
 
-def _split_bytes(values: Array) -> Array:
+def split_bytes(values: Array) -> Array:
     """Transpose the bytes of each tree's values: byte 0 of all of them, then byte 1, ..."""
     parts = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, -1)
     return np.ascontiguousarray(parts.transpose(0, 2, 1)).ravel()

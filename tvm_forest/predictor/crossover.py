@@ -71,7 +71,8 @@ class Crossover:
             rows: the smallest batch for the GPU, from 0 on.
 
         Raises:
-            InputError: these are not such predictors, or of different models; or an invalid number.
+            InputError: these are not such predictors, or of different models, or they refuse the
+                categories of different columns; or an invalid number.
         """
         for name, given, on_gpu in (("cpu", cpu, False), ("gpu", gpu, True)):
             if not isinstance(given, Predictor) or given.target.on_gpu != on_gpu:
@@ -86,9 +87,15 @@ class Crossover:
                 f"Crossover: argument 'gpu': {gpu!r} is of another model than {cpu!r}; build both "
                 "of one model"
             )
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
+        refused = [sorted(x.forest.refuses_unseen) for x in (cpu, gpu)]
+        if refused[0] != refused[1]:
+            raise InputError(
+                f"Crossover: argument 'gpu': it refuses unseen categories of columns {refused[1]}, "
+                f"and 'cpu' those of {refused[0]}; build both with the same 'refuse_unseen'"
+            )
+        if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 0:
             raise InputError(f"Crossover: argument 'rows': expected 0 or more, got {rows!r}")
-        self.cpu, self.gpu, self.rows = cpu, gpu, rows
+        self.cpu, self.gpu, self.rows = cpu, gpu, int(rows)
 
     def measure(self) -> int:
         """Time both on host rows, and set the smallest batch for which the GPU is faster.

@@ -132,7 +132,10 @@ class Functions:
         """Add the functions of libraries, bound to the model's arrays."""
         arrays = compiled.arguments
         distinct = {id(array): array for read in arrays.values() for array in read}
-        tensors = {key: self.to_tensor(array) for key, array in distinct.items()}
+        tensors = {
+            key: array if isinstance(array, ModelArray) else self.to_tensor(array)
+            for key, array in distinct.items()
+        }
         chosen = self.request.schedules
         schedules = {name: chosen[k] for k, name in batches.name_functions(chosen).items()}
         for code in compiled.code:
@@ -168,7 +171,7 @@ class Functions:
 
     def to_tensor(self, array: Array) -> ModelArray:
         """Return a copy of a model's array, in the form that functions of this target read."""
-        return ModelArray(_copy_to_lines(array))
+        return ModelArray(copy_to_lines(array))
 
     def to_arguments(self, tensors: list[ModelArray]) -> tuple[Any, ...]:
         """Return the arguments for the model's arrays."""
@@ -296,7 +299,7 @@ def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: 
         function.serial(*arguments)
 
 
-def _copy_to_lines(array: Array) -> Array:
+def copy_to_lines(array: Array) -> Array:
     """Return a copy aligned to a cache line."""
     memory = np.empty(array.nbytes + LINE_BYTES, np.uint8)
     begin = -memory.ctypes.data % LINE_BYTES

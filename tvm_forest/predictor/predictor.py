@@ -58,7 +58,6 @@ class Predictor(
         target: the compilation target.
         library: TVM's executable, or a LinkedLibrary, which holds machine code only, if it comes
             from a file or the cache; `source` gives its text. On a GPU, a KernelLibrary.
-        signature: `Forest.signature` of the model that was compiled.
         columns: (T, W), the places `round * C + class` of each tree of the source model.
         arguments: for each function, the arrays between the rows and its outputs.
         libraries: all compiled libraries, each with the names of its functions.
@@ -78,7 +77,7 @@ class Predictor(
         self.library, self.libraries = compiled.library, functions.libraries
         self.arguments = functions.arguments
         sums = name_functions(schedules).values()
-        read = {id(array): array.nbytes for name in sums for array in compiled.arguments[name]}
+        read = {id(x): x.array.nbytes for name in sums for x in functions.arguments[name]}
         self.model_bytes = sum(read.values())
 
     def _serve(self, functions: Functions, columns: Array, max_small_batch: int) -> None:
@@ -86,7 +85,7 @@ class Predictor(
         self._begin()
         self.request = request = functions.request
         self.forest, self.target = request.forest, request.target
-        self.signature, self.columns = request.signature, columns
+        self.columns = columns
         self.n_jobs: int | None = None
         self._functions, self._job = functions, None
         self._small_batches = SmallBatches(functions, max_small_batch)

@@ -42,7 +42,8 @@ FORMAT = 3
 
 KIND, PAIR = "predictor", "crossover"
 _WROTE = {
-    KIND: "give what Predictor.save wrote, or read that of a Crossover by Crossover.load",
+    KIND: "give what Predictor.save wrote; Crossover.load reads this in Python, and its attributes "
+    "'cpu' and 'gpu' can be saved each by itself",
     PAIR: "give what Crossover.save wrote, or read that of a Predictor by load_predictor",
 }
 

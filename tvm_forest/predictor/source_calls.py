@@ -27,6 +27,7 @@ from .few_rows.small_batches import squeeze
 from .inputs import to_rows
 from .inputs.checks import is_copied
 from .inputs.frames import kind_of
+from .parts.rounds import read_range
 
 if TYPE_CHECKING:
     from ..frontends.catboost import prediction_types
@@ -74,6 +75,9 @@ ARGUMENTS_FOR_PROBABILITIES = {
 }
 """Arguments of `predict_proba` in each library."""
 
+OF_FIRST_ROUNDS = ("predict_contributions", "predict_interactions")
+"""Methods for which XGBoost has no rounds without the first."""
+
 COUNTS = ("start_iteration", "num_iteration")
 """LightGBM's arguments that are numbers of rounds."""
 
@@ -118,6 +122,7 @@ def predict_as_source(
     predictor = predictor._reach(iteration_range)
     forest = predictor.forest
     method = KINDS[kinds[0]] if kinds else called
+    _refuse_later_rounds(forest, iteration_range, method)
     start = arguments.get("base_margin")
     if start is not None and kinds and method != "predict_margin":
         raise InputError(f"predict: argument 'base_margin': {kinds[0]!r} has no use for it")
@@ -137,6 +142,17 @@ def predict_as_source(
         return getattr(predictor, method)(rows, n_jobs, iteration_range)
     margin = _add_leaves(predictor, rows, n_jobs, iteration_range, start)
     return _to_result(forest, margin + np.nan if of_none else margin, method)  # 0 / 0
+
+
+def _refuse_later_rounds(forest: Forest, iteration_range: Range, method: str) -> None:
+    """Refuse SHAP values of rounds without the first, for which XGBoost has none, or others'."""
+    is_of_first = forest.library == "xgboost" and method in OF_FIRST_ROUNDS
+    if is_of_first and read_range(forest, iteration_range)[0]:
+        raise InputError(
+            f"predict: argument 'iteration_range': {iteration_range}: XGBoost explains rounds from "
+            "the first on only, and of 'dart' all before the end, whatever is asked; use "
+            f"predictor.{method}(rows, iteration_range={iteration_range})"
+        )
 
 
 def _to_result(

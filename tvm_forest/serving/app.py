@@ -85,7 +85,7 @@ class Application:
         self.models = models = Models((name, version, x) for name, version, x, _ in named)
         self.settings = settings
         self._executor = ThreadPoolExecutor(thread_name_prefix="tvm-forest")
-        self._metrics = Metrics(lambda: sum(map(len, self._batchers.values())))
+        self._metrics = Metrics(lambda: sum(map(len, self._batchers.values())), models)
         self._batchers = {model: self._make_batcher(model) for model in models}
         self.repository = Repository(self, models, named)
         self._routes = make_routes(models, self._metrics, self.repository, settings.allow_load)

@@ -109,7 +109,7 @@ def read_request(message: Any, model: Model) -> Request:
             f"field 'raw_input_contents': {len(raw)} tensors, and 'inputs' has "
             f"{len(message.inputs)}; give the bytes of all or of none"
         )
-    asked: dict[str, Any] = {"id": message.id or None}
+    asked: dict[str, Any] = {"id": message.id or None, "parameters": to_values(message.parameters)}
     asked["inputs"] = [
         {**_to_fields(x), "datatype": x.datatype, "shape": list(x.shape)} for x in message.inputs
     ]

@@ -5,9 +5,12 @@ takes: requests, batches; gives: text.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+from .models import Model
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -15,10 +18,33 @@ _SECONDS = tuple(base * 10**power for power in range(-4, 2) for base in (1, 2.5,
 _SIZES = tuple(1 << k for k in range(0, 17, 2))
 
 
+class _Drifts:
+    """What monitors have observed, as Prometheus asks for it."""
+
+    def __init__(self, models: Iterable[Model]) -> None:
+        self._models = models
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Return nothing, since names depend on the models."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges of all models that have a monitor."""
+        families = dict[str, GaugeMetricFamily]()
+        for model in self._models:
+            gauges = () if model.monitor is None else model.monitor.report().metrics()
+            for name, text, values in gauges:
+                labels = ["model", "version", "column"]
+                family = families.setdefault(name, GaugeMetricFamily(name, text, labels=labels))
+                for column, value in values.items():
+                    family.add_metric([model.name, model.version, column], value)
+        yield from families.values()
+
+
 class Metrics:
     """Counters of one server."""
 
-    def __init__(self, queue_length: Callable[[], float]) -> None:
+    def __init__(self, queue_length: Callable[[], float], models: Iterable[Model]) -> None:
         """Count from zero; `queue_length` is called when Prometheus reads the metrics."""
         self._registry = registry = CollectorRegistry()
         prefix, of_model = "tvm_forest", ["model", "version"]
@@ -49,6 +75,7 @@ class Metrics:
         )
         length = Gauge(f"{prefix}_queue_length", "Requests that wait.", registry=registry)
         length.set_function(queue_length)
+        registry.register(_Drifts(models))
 
     def observe_batch(self, name: str, version: str) -> Callable[[int, int], None]:
         """Return what counts a batch of a model, given its requests and rows."""

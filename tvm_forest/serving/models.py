@@ -16,6 +16,7 @@ import orjson
 from ..errors import InputError
 from ..forest import Array, Forest
 from ..forest.contributions import can_explain
+from ..monitoring import Monitor
 from ..predictor.contributions import shape_contributions
 from .refusals import Refused
 from .tensors import count_bytes, name_datatype
@@ -47,6 +48,7 @@ class Model:
         forest: that of the predictor.
         outputs: names of the outputs that can be asked for, and of each the output of one row.
         seconds: what a call takes, by the number of its rows.
+        monitor: what observes rows; None of a model that was built without a profile.
     """
 
     def __init__(self, name: str, version: str, predictor: Predictor) -> None:
@@ -63,6 +65,7 @@ class Model:
                 )
         self.name, self.version, self.predictor = name, version, predictor
         self.forest = predictor.forest
+        self.monitor: Monitor | None = None  # of the rows of clients alone
         has_proba = predictor.gives_probabilities
         row, n_trees = _make_rows(self.forest, 1), self.forest.n_trees
         width = self.forest.leaf_value.shape[1]
@@ -89,6 +92,8 @@ class Model:
             for is_binary in (False, True)
         }
         self.seconds = {size: self._time(size) for size in (_FEW, _MANY)}
+        if self.forest.hits is not None and predictor.ready:
+            self.monitor = Monitor(predictor)
 
     def predict(self, output: str, rows: Array) -> Array:
         """Return an output of rows, (R,) or (R, ...).
@@ -101,6 +106,8 @@ class Model:
             InputError: rows that the model refuses.
         """
         result = getattr(self.predictor, output)(rows)
+        if self.monitor is not None:
+            self.monitor.observe(rows)
         return np.concatenate(result, axis=1) if isinstance(result, list) else result
 
     def count_bytes(self, output: str, n_rows: int, is_binary: bool) -> int:

@@ -221,11 +221,10 @@ def _read_tensor(
 def _read_outputs(
     asked: dict[str, Any], model: Model, default: bool, known: tuple[str, ...]
 ) -> list[Output]:
-    parameters = asked.get("parameters")
-    if parameters is not None and type(parameters) is not dict:
-        raise Refused("field 'parameters': expected an object")
+    of_request = ("binary_data_output",) if known else ()
+    parameters = _read_parameters(asked, "the request", of_request)
     if known:
-        default = _read_bool(parameters or {}, "binary_data_output", default, "the request")
+        default = _read_bool(parameters, "binary_data_output", default, "the request")
     if asked.get("outputs") is None:
         return [Output(OUTPUTS[0], default)]
     outputs = []

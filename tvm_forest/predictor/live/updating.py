@@ -73,18 +73,30 @@ def make_successor(present: Any, model: Any) -> Predictor:
         InputError: the models' interfaces differ.
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
     """
-    known, forest = present.forest, load(model)
-    _refuse_other_interface(known, forest)
+    forest = load_alike(present.forest, model, "update")
+    made = _with_other_leaves(present, forest) if present.ready else None
+    return build_alike(present, forest) if made is None else made
+
+
+def load_alike(known: Forest, model: Any, where: str) -> Forest:
+    """Load a model whose inputs and outputs are those of a known one, and refuse what that refuses.
+
+    Raises:
+        InputError: the models' interfaces differ; the message begins with `where`.
+        ModelFormatError, UnsupportedModel: see `tvm_forest.load`.
+    """
+    forest = load(model)
+    _refuse_other_interface(known, forest, where)
     if known.refuses_unseen and not forest.refuses_unseen:
         forest = forest.refuse_unseen(_list_refusing(known))
-    made = _with_other_leaves(present, forest) if present.ready else None
-    if made is None:
-        request = present.request
-        keeps_order = all(sch.keeps_order for sch in request.schedules.values())
-        made = building.build(
-            building.plan(forest, request.given, request.target, exact=keeps_order)
-        )
-    return made
+    return forest
+
+
+def build_alike(present: Any, forest: Forest) -> Predictor:
+    """Compile another model with the options of a predictor."""
+    request = present.request
+    keeps_order = all(sch.keeps_order for sch in request.schedules.values())
+    return building.build(building.plan(forest, request.given, request.target, exact=keeps_order))
 
 
 def _with_other_leaves(present: Predictor, forest: Forest) -> Predictor | None:
@@ -94,12 +106,12 @@ def _with_other_leaves(present: Predictor, forest: Forest) -> Predictor | None:
     return rounds.share_code(present, forest)
 
 
-def _refuse_other_interface(known: Forest, forest: Forest) -> None:
+def _refuse_other_interface(known: Forest, forest: Forest, where: str) -> None:
     """Refuse a model whose inputs or outputs differ from those of the model in use."""
     for part in INTERFACE:
         was, now = part.read(known), part.read(forest)
         if was != now:
-            raise _error(f"its {part.name}", was, now)
+            raise _error(where, f"its {part.name}", was, now)
     if known.other_label is not None:  # rows never hold codes
         return
     for what, before, after in (
@@ -110,15 +122,15 @@ def _refuse_other_interface(known: Forest, forest: Forest) -> None:
         )),
     ):  # fmt: skip
         if after[: len(before)] != before:
-            raise _error(what, before, after)
+            raise _error(where, what, before, after)
     if len(known.pandas_categories) != len(forest.pandas_categories):
         counts = (len(x.pandas_categories) for x in (known, forest))
-        raise _error("its number of columns of categories", *counts)
+        raise _error(where, "its number of columns of categories", *counts)
 
 
-def _error(what: str, was: Any, now: Any) -> InputError:
+def _error(where: str, what: str, was: Any, now: Any) -> InputError:
     return InputError(
-        f"update: argument 'model': {what}: {now!r:.200}, and the model in use has {was!r:.200}; "
+        f"{where}: argument 'model': {what}: {now!r:.200}, and the model in use has {was!r:.200}; "
         "train it as that one, or build a predictor of its own"
     )
 

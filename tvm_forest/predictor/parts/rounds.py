@@ -135,18 +135,25 @@ def share_code(whole: Predictor, forest: Forest, columns: Array | None = None) -
     """
     request = BuildRequest.of(forest, whole.schedules, whole.target).settled()
     known, laid_out = lay_out(whole.request), lay_out(request)
-    if _list_layouts(known) != _list_layouts(laid_out):
+    if list_layouts(known) != list_layouts(laid_out):
         return None
-    of_model = (x for x in whole.libraries if x.symbols.keys() <= laid_out.arguments.keys())
-    code = [replace(x, library=whole._functions.share(x.library)) for x in of_model]
     places = laid_out.columns if columns is None else columns
     request = replace(request, given=whole.request.given)
-    part = type(whole)(request, Compiled(code, laid_out.arguments, places))
+    return with_arguments(whole, request, laid_out.arguments, places)
+
+
+def with_arguments(
+    whole: Predictor, request: BuildRequest, arguments: dict[str, list[Any]], columns: Array
+) -> Predictor:
+    """Return a predictor whose functions are those of `whole` and read other arrays."""
+    of_model = (x for x in whole.libraries if x.symbols.keys() <= arguments.keys())
+    code = [replace(x, library=whole._functions.share(x.library)) for x in of_model]
+    part = type(whole)(request, Compiled(code, arguments, columns))
     part.n_jobs = whole.n_jobs
     return part
 
 
-def _list_layouts(laid_out: LaidOut) -> list[Any]:
+def list_layouts(laid_out: LaidOut) -> list[Any]:
     """Return what code depends on about its arrays: layouts, and sizes."""
     sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
     return [sizes, laid_out.layouts]

@@ -1,0 +1,311 @@
+"""Monitors: the predictor's bits, and the counts of a plain loop over the observed rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pandas as pd
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from scipy import sparse
+from scipy.spatial.distance import jensenshannon
+
+import catboost_models
+import lightgbm_models
+import tvm_forest
+from forests import drawn_forest
+from served import get, infer, serve, to_json, train
+from tvm_forest import InputError, Monitor
+from tvm_forest.cli import main
+from tvm_forest.forest import Forest
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.forest.profile import Profile
+from tvm_forest.serving.models import Model
+
+FOREST = drawn_forest(6, 4, seed=2, base=[0.5, 0.25])
+TRAINING, LATER = hard_rows(FOREST, 300, seed=1), hard_rows(FOREST, 200, seed=2) + np.float32(0.5)
+ALL: dict[str, Any] = {"every": 1, "share": 1}
+
+
+def build(model: Any, **options: Any) -> Any:
+    return tvm_forest.build(model, schedule=lambda start: start, **options)
+
+
+def hits_of(forest: Forest, rows: Any) -> list[Any]:
+    """Count leaf by leaf, by the reference walk: for each tree, rows by the number of a leaf."""
+    ids = forest.predict_reference(rows, "apply")
+    return [
+        [int(np.sum(ids[:, t] == x)) for x in forest.node_id[nodes][forest.is_leaf[nodes]]]
+        for t, nodes in enumerate(map(np.arange, forest.tree_offset[:-1], forest.tree_offset[1:]))
+    ]
+
+
+def index_of(observed: list[int], known: list[int]) -> float:
+    """The population stability index of the page, term by term."""
+    counts = [np.array(x) + 0.5 for x in (observed, known)]
+    p, q = (x / x.sum() for x in counts)
+    return float(np.sum((p - q) * np.log(p / q)))
+
+
+def profile_of(forest: Forest) -> Profile:
+    """What `tvm_forest.profile` returns, which compiles the default schedules."""
+    return Profile.of_leaves(forest, forest.predict_reference(TRAINING, "apply"))
+
+
+@cache
+def shared() -> Any:
+    """A predictor that no test changes."""
+    return build(FOREST)
+
+
+# -- what is counted ------------------------------------------------------------------------------
+
+
+def test_drift_is_that_of_a_plain_loop() -> None:
+    monitor = Monitor(shared(), TRAINING, **ALL)
+    for part in (LATER[:1], LATER[1:40], LATER[40:]):
+        assert np.array_equal(monitor.predict(part), monitor.predictor.predict(part))
+    report, pairs = (
+        monitor.report(),
+        list(zip(hits_of(FOREST, LATER), hits_of(FOREST, TRAINING), strict=True)),
+    )
+    assert (report.rows, report.reference_rows) == (200, 300)
+    assert np.allclose(report.psi, [index_of(*pair) for pair in pairs])
+    assert np.allclose(report.distance, [jensenshannon(*pair, base=2) for pair in pairs])
+    depths = FOREST.node_depth[FOREST.reference_nodes(LATER)]
+    assert report.hops == pytest.approx(depths.mean())
+    assert np.allclose(report.missing, np.isnan(LATER).mean(axis=0))
+    assert np.allclose(report.reference_missing, np.isnan(TRAINING).mean(axis=0))
+    assert report.columns == ("0", "1", "2", "3") and not report.unseen.any()
+
+
+def test_equal_rows_do_not_drift_and_no_rows_are_no_answer() -> None:
+    monitor = Monitor(shared(), TRAINING, **ALL)
+    assert np.isnan(monitor.report().psi).all() and np.isnan(monitor.report().hops)
+    monitor.predict(TRAINING)
+    report = monitor.report()
+    assert report.mean_psi == report.mean_distance == 0
+    assert report.hops == report.reference_hops
+    assert 0 < report.expected_psi.max() < 1
+
+
+@pytest.mark.parametrize("method", ["predict_proba", "predict_margin", "predict_class", "observe"])
+@pytest.mark.cases(2)
+def test_rows_of_other_methods_are_observed_with_their_bits(method: str) -> None:
+    forest = replace(FOREST, link="softmax")
+    monitor = Monitor(build(forest), TRAINING, **ALL)
+    found = getattr(monitor, method)(LATER)
+    if method != "observe":
+        assert np.array_equal(found, getattr(monitor.predictor, method)(LATER))
+    assert monitor.report().rows == 200
+    assert monitor.apply(LATER).shape == (200, 6) and monitor.report().rows == 200
+
+
+def test_a_profile_stands_for_its_rows_whether_given_or_built_with() -> None:
+    counted = profile_of(FOREST)
+    unnamed = replace(counted, signature=None)
+    monitors = [
+        Monitor(shared(), TRAINING, **ALL),
+        Monitor(shared(), counted, **ALL),
+        Monitor(shared(), unnamed, **ALL),
+        Monitor(build(FOREST, profile=counted), **ALL),
+    ]
+    for monitor in monitors:
+        assert np.array_equal(monitor.profile.hits, counted.hits)
+        monitor.observe(LATER)
+        assert np.array_equal(monitor.report().psi, monitors[0].report().psi)
+    assert monitors[1].report().reference_missing is None
+
+
+def test_trees_in_another_order_than_the_source_are_compared_tree_by_tree() -> None:
+    forest = tvm_forest.load(lightgbm_models.MODELS["categories_and_holes"]())
+    rows = hard_rows(forest, 200, seed=3)
+    forest = replace(forest, tree_id=forest.tree_id[::-1].copy())
+    monitor = Monitor(build(forest), rows, **ALL)
+    monitor.predict(rows[:50])
+    source = np.argsort(forest.tree_id)
+    pairs = list(zip(hits_of(forest, rows[:50]), hits_of(forest, rows), strict=True))
+    assert np.allclose(monitor.report().psi, [index_of(*pairs[t]) for t in source])
+
+
+def test_unseen_categories_are_counted_by_column() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=300), "color": rng.choice(["red", "blue"], 300)})
+    frame["color"] = frame["color"].astype("category")
+    data = lightgbm.Dataset(frame, (frame["color"] == "red") + frame["x"])
+    model = lightgbm.train({"num_threads": 1, "verbose": -1, "num_leaves": 5}, data, 4)
+    monitor = Monitor(build(model), frame, **ALL)
+    odd = pd.DataFrame(
+        {"x": [0.5] * 5, "color": pd.Categorical(["red", "green", "blue", "?", None])}
+    )
+    assert np.array_equal(monitor.predict(odd), model.predict(odd))
+    report = monitor.report()
+    assert report.unseen.tolist() == [0, 2] and report.rows == 5
+    assert 'tvm_forest_unseen_categories{column="color"} 2.0' in report.to_prometheus()
+
+
+def test_texts_of_catboost_are_observed() -> None:
+    model, rows = catboost_models.MODELS["regressor"](), catboost_models.data()[0]
+    monitor = Monitor(build(model), rows, **ALL)
+    monitor.predict(rows[:20])
+    assert monitor.report().rows == 20
+
+
+KINDS: dict[str, Any] = {
+    "frame": lambda rows: pd.DataFrame(rows),
+    "lists": lambda rows: rows.tolist(),
+    "sparse": lambda rows: sparse.csr_matrix(rows),
+    "float64": lambda rows: rows.astype(np.float64),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.cases(2)
+def test_rows_of_every_kind_are_observed(kind: str) -> None:
+    monitor = Monitor(shared(), TRAINING, **ALL)
+    rows = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    monitor.predict(KINDS[kind](rows))
+    other = Monitor(shared(), TRAINING, **ALL)
+    other.predict(rows)
+    assert np.array_equal(monitor.report().psi, other.report().psi)
+    assert monitor.report().rows == 40
+
+
+# -- which rows -----------------------------------------------------------------------------------
+
+
+def test_one_row_of_so_many_is_observed_whatever_the_batches() -> None:
+    for size in (1, 7, 500):
+        monitor = Monitor(shared(), TRAINING, every=10, share=1)
+        for _ in range(2000 // size):
+            monitor.observe(np.resize(LATER, (size, 4)))
+        assert 140 < monitor.report().rows < 260, size
+
+
+def test_observing_waits_until_its_share_of_the_time_is_due() -> None:
+    monitor = Monitor(shared(), TRAINING, every=1, share=1e-6)
+    for _ in range(50):
+        monitor.predict(LATER)
+    assert monitor.report().rows <= 64  # a call's at most, and the next is hours away
+
+
+def test_rows_that_had_to_wait_are_observed_together() -> None:
+    monitor = Monitor(shared(), TRAINING, every=100, share=0.5)
+    deadline = time.perf_counter() + 60
+    while monitor.report().rows < 60 and time.perf_counter() < deadline:
+        monitor.observe(LATER)
+    assert monitor.report().rows >= 60
+
+
+def test_a_report_is_of_the_latest_rows() -> None:
+    monitor = Monitor(shared(), TRAINING, window=100, **ALL)
+    for _ in range(9):
+        monitor.observe(LATER[:60])
+    assert 100 <= monitor.report().rows <= 240
+    for _ in range(4):
+        monitor.observe(TRAINING[:300])
+    assert monitor.report().mean_psi < 1e-3  # the rows before are forgotten
+
+
+def test_threads_lose_no_rows_that_are_all_observed() -> None:
+    monitor = Monitor(shared(), TRAINING, every=1, share=1)
+    wanted = monitor.predictor.predict(LATER)
+    found = list[bool]()
+
+    def ask() -> None:
+        for _ in range(20):
+            found.append(np.array_equal(monitor.predict(LATER), wanted))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    report = monitor.report()
+    assert all(found) and 0 < report.rows <= 60 * 200
+    hits, _, _ = monitor._split(monitor._before + monitor._now)[1:]
+    assert hits.sum() == report.rows * FOREST.n_trees
+
+
+def test_a_monitor_goes_on_with_its_trees_after_an_update() -> None:
+    predictor = build(FOREST)
+    monitor = Monitor(predictor, TRAINING, **ALL)
+    other = drawn_forest(8, 3, seed=9, base=[0.5, 0.25])
+    predictor.update(other)
+    assert np.array_equal(monitor.predict(LATER), build(other).predict(LATER))
+    assert len(monitor.report().psi) == FOREST.n_trees
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_monitored_is_refused() -> None:
+    predictor, other = shared(), profile_of(drawn_forest(6, 4, seed=3))
+    for arguments, options, message in (
+        (("no predictor", TRAINING), {}, "argument 'predictor': expected a Predictor, got str"),
+        ((predictor,), {}, "argument 'reference': none"),
+        ((predictor, other), {}, "argument 'reference': the profile is of another model"),
+        ((predictor, replace(other, signature=None)), {}, "onto: argument 'profile'"),
+        ((predictor, TRAINING), {"every": 0}, "argument 'every': expected a whole number"),
+        ((predictor, TRAINING), {"window": 2.5}, "argument 'window': expected a whole number"),
+        ((predictor, TRAINING), {"share": 1.5}, "argument 'share': expected a number over 0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Monitor(*arguments, **options)
+    with pytest.raises(AttributeError):
+        getattr(Monitor(predictor, TRAINING), "nothing_like_it")  # noqa: B009
+
+
+# -- Prometheus, server, command line -------------------------------------------------------------
+
+
+def test_the_text_is_read_by_prometheus_whatever_columns_are_called() -> None:
+    names = ("a", 'b "quoted" \\ and\nlong', "c", "d")
+    monitor = Monitor(build(replace(FOREST, feature_names=names)), TRAINING, **ALL)
+    monitor.predict(np.full((8, 4), np.nan, np.float32))
+    families = {x.name: x for x in text_string_to_metric_families(monitor.report().to_prometheus())}
+    assert families["tvm_forest_observed_rows"].samples[0].value == 8
+    missing = families["tvm_forest_missing_share"].samples
+    assert {x.labels["column"]: x.value for x in missing} == dict.fromkeys(names, 1.0)
+
+
+def test_a_server_shows_the_drift_of_a_model_that_was_built_with_a_profile() -> None:
+    predictor = build(FOREST, profile=profile_of(FOREST))
+    application = serve(predictor, build(FOREST))
+    body = to_json(np.zeros((200, 4), np.float32))
+    for name in ("m", "m1"):
+        assert infer(application, body, path=f"/v2/models/{name}/infer")[0].status_code == 200
+    text = get(application, "/metrics").text
+    families = {x.name: x for x in text_string_to_metric_families(text)}
+    rows = families["tvm_forest_observed_rows"].samples
+    assert [(x.labels["model"], x.value) for x in rows] == [("m", 2.0)]  # one in a hundred
+    assert families["tvm_forest_drift_psi"].samples[0].value > 0
+
+
+def test_a_model_of_a_server_observes_clients_alone() -> None:
+    model = Model("m", "1", build(FOREST, profile=profile_of(FOREST)))
+    assert model.monitor is not None and model.monitor.report().rows == 0
+    model.predict("predict", LATER)
+    assert model.monitor.report().rows > 0
+
+
+@pytest.mark.long
+def test_compile_keeps_a_profile_for_the_server(tmp_path: Path, capsys: Any) -> None:
+    model, rows, profile = tmp_path / "model.json", tmp_path / "rows.npy", tmp_path / "hits.json"
+    train().save_model(model)
+    np.save(rows, TRAINING[:, :3])
+    out = tmp_path / "model.tvmf"
+    assert main(["profile", str(model), str(rows), "-o", str(profile)]) == 0
+    assert main(["compile", str(model), "--profile", str(profile), "-o", str(out)]) == 0
+    assert Monitor(tvm_forest.load_predictor(out)).profile.rows == 300
+    assert (
+        main(["compile", str(out), "--profile", str(profile), "-o", str(tmp_path / "b.tvmf")]) == 2
+    )
+    assert "argument '--profile'" in capsys.readouterr().err

@@ -1,0 +1,303 @@
+"""Watches the rows that a predictor is asked about, a sample of them.
+
+takes: Predictor, training rows or a Profile of them; gives: its predictions, and Drift.
+
+    predict(rows) --> Predictor --> predictions
+             |
+             +------> a row of a hundred, if there is time --> apply --> rows at each leaf
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import time
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, RowError
+from ..forest import Array, Forest
+from ..forest.profile import LeafCounter, Profile
+from ..forest.rewrites.ordering import take_trees
+from ..predictor.inputs import to_rows
+from ..predictor.inputs.encoding import to_objects
+from ..predictor.predictor import Predictor
+from ..system.process.locks import make_lock
+from ..system.values import replace
+from .drift import Drift, compare_leaves, count_hops
+
+__all__ = ["Drift", "Monitor"]
+
+EVERY = 100
+"""Rows for each that is observed, if there is time."""
+
+SHARE = 0.01
+"""Share of the time that observing takes at most, besides what it costs the caches."""
+
+WINDOW = 10_000
+"""Rows of half a window."""
+
+MOST = 64
+"""Rows that are observed of a call at most, unless there is no limit of time."""
+
+CALLS = 16
+"""Calls between two looks at the clock, at least, where it is not time to observe."""
+
+CHUNK = 4096
+"""Rows of a reference whose leaves are in memory at once."""
+
+
+OBSERVED = ("predict_proba", "predict_margin", "predict_value", "predict_class")
+"""Methods of a Predictor of which a monitor observes the rows, besides `predict`."""
+
+
+class Monitor:
+    """A predictor that observes a sample of its rows, by the leaves that they reach.
+
+    It has the methods and attributes of the predictor. Rows of `predict`, `predict_proba`,
+    `predict_margin`, `predict_value` and `predict_class` are observed, others by `observe`. Any
+    number of threads may call it. It goes on with the trees of the model that it was made for; make
+    another one for a model that takes its place by `update`.
+
+    Attributes:
+        predictor: it.
+        profile: rows at each leaf of the training rows.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        reference: Any = None,
+        *,
+        every: int = EVERY,
+        share: float = SHARE,
+        window: int = WINDOW,
+    ) -> None:
+        """Watch a predictor.
+
+        Args:
+            predictor: from `build`; its code is waited for.
+            reference: training rows, or a `Profile` of them; None for the profile that the model
+                was built with.
+            every: how many rows there are for each that is observed at most, 1 for all.
+            share: of the time, how much observing may take; then no row is observed until enough
+                time has gone. 1 for no limit.
+            window: a report is of the latest rows that were observed, of so many to twice as many.
+
+        Raises:
+            InputError: no Predictor, no profile or one of another model, or numbers below 1.
+        """
+        if not isinstance(predictor, Predictor):
+            raise InputError(
+                f"Monitor: argument 'predictor': expected a Predictor, got "
+                f"{type(predictor).__name__}; give what tvm_forest.build returns, of a Crossover "
+                "its part `cpu`"
+            )
+        is_share = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1
+        for name, value, fits, wanted in (
+            ("every", every, type(every) is int and every > 0, "a whole number from 1 on"),
+            ("window", window, type(window) is int and window > 0, "a whole number from 1 on"),
+            ("share", share, is_share, "a number over 0, at most 1"),
+        ):
+            if not fits:
+                raise InputError(
+                    f"Monitor: argument '{name}': expected {wanted}, got {value!r:.80}"
+                )
+        predictor.wait()
+        self._predict = predictor.predict
+        self.predictor, self._watched = predictor, predictor._present or predictor
+        forest: Forest = self._watched.forest
+        self._forest, self._every, self._window = forest, every, window
+        self._known = forest.refuse_unseen(sorted(forest.known_by_column))
+        self._counter = LeafCounter(source := _take_source(forest))
+        self._pause = 1 / share - 1  # seconds after one of observing
+        self._lock, self._random, self._left, self._next = make_lock(), random.Random(), every, 0.0
+        self._owed = 0  # rows that were due while there was no time
+        empty = np.zeros((0, forest.given_width), object if forest.encoder else forest.row_dtype)
+        self._before = self._now = self._look_at(empty)  # which compiles `apply`, so no call does
+        self._missing: Array | None = None
+        self.profile = self._read_reference(reference, source)
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def predict(self, rows: Any, *args: Any, **kwargs: Any) -> Any:
+        """See `Predictor.predict`."""
+        has_more = args or kwargs  # to pass them on takes as long as a row of a small model
+        result = self._predict(rows, *args, **kwargs) if has_more else self._predict(rows)
+        left = self._left = self._left - len(result)
+        if left <= 0:
+            self._sample(rows, len(result))
+        return result
+
+    def observe(self, rows: Any) -> None:
+        """Observe rows that others have predicted, a sample of them as by `predict`.
+
+        Args:
+            rows: see `Predictor.predict`; what cannot be indexed is left out.
+        """
+        shape = getattr(rows, "shape", None)
+        count = int(shape[0]) if shape else 1 if isinstance(rows, dict) else len(rows)
+        self._left -= count
+        if self._left <= 0:
+            self._sample(rows, count)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "predictor":  # as pickle asks before there is one
+            raise AttributeError(f"'Monitor' has no attribute {name!r}")
+        given = getattr(self.predictor, name)
+        return functools.partial(self._call, given) if name in OBSERVED else given
+
+    def _call(self, method: Any, rows: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(rows, *args, **kwargs)
+        self.observe(rows)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<Monitor of 1 in {self._every} rows: {self.predictor!r}>"
+
+    def report(self) -> Drift:
+        """Return how far the latest observed rows are from the profile.
+
+        Examples:
+            >>> tvm_forest.Monitor(predictor, rows).report().rows
+            0
+        """
+        with self._lock:
+            rows, hits, missing, unseen = self._split(self._before + self._now)
+        forest, profile = self._forest, self.profile
+        names = forest.given_names or map(str, range(forest.given_width))
+        psi, expected, distance, hops = compare_leaves(profile, hits, rows)
+        return Drift(
+            rows=rows,
+            reference_rows=profile.rows,
+            psi=psi,
+            expected_psi=expected,
+            distance=distance,
+            hops=hops,
+            reference_hops=count_hops(profile, profile.hits, profile.rows),
+            missing=missing / rows if rows else missing * np.nan,
+            reference_missing=self._missing,
+            unseen=unseen,
+            columns=tuple(names),
+        )
+
+    # -- samples ----------------------------------------------------------------------------------
+
+    def _sample(self, rows: Any, count: int) -> None:
+        """Observe some of the rows that are due of so many, at random, if there is time."""
+        begin = time.perf_counter()
+        if begin < self._next:
+            self._left, self._owed = max(self._every, CALLS * count), MOST
+            return
+        with self._lock:
+            more, rest = divmod(-self._left, self._every)
+            due, self._owed = max(self._owed, 1 + more), 0
+            # Distances vary, since rows may repeat themselves after as many as there are to one.
+            self._left = self._random.randint(1, 2 * self._every - 1) - rest
+            if begin < self._next or due < 1:
+                return
+            self._next = math.inf if self._pause else 0.0  # others go on meanwhile
+            most = MOST if self._pause else count
+            picks = sorted(self._random.sample(range(count), min(due, count, most)))
+        spent = time.thread_time()  # without that of other threads
+        try:
+            part = _take(rows, picks)
+            counts = 0 if part is None else self._look_at(part)
+        except InputError:  # rows on a GPU, which only the predictor reads
+            counts = 0
+        with self._lock:
+            spent = time.thread_time() - spent
+            self._next = time.perf_counter() + spent * self._pause
+            self._now = self._now + counts
+            if self._now[0] >= self._window:
+                self._before, self._now = self._now, 0 * self._now
+
+    def _look_at(self, rows: Any) -> Array:
+        """Return what `_split` takes apart."""
+        forest = self._forest
+        is_plain = forest.encoder is None
+        array = to_rows(rows, forest) if is_plain else to_objects(rows, forest)
+        given = forest.clean_rows(array) if is_plain else array
+        hits = self._counter.count(self._watched.apply(array, n_jobs=1))
+        missing = np.sum(given != given, axis=0, dtype=np.int64)
+        return np.concatenate([[len(array)], hits, missing, self._count_unseen(rows, len(array))])
+
+    def _split(self, counts: Array) -> tuple[int, Array, Array, Array]:
+        """Return counts of rows, at each leaf (L,), and of missing and of unseen values (F,)."""
+        ends = np.cumsum([1, len(self._counter.leaf), self._forest.given_width])
+        rows, *others = np.split(counts, ends)
+        return int(rows[0]), others[0], others[1], others[2]
+
+    def _count_unseen(self, rows: Any, count: int) -> Array:
+        """Return (F,), how many values are categories that the model does not list."""
+        unseen, known = np.zeros(self._forest.given_width, np.int64), self._known
+        if not known.refuses_unseen or not _refuses(rows, known):
+            return unseen
+        for column in known.refuses_unseen:
+            one = replace(known, refuses_unseen=(column,))
+            unseen[column] = sum(_refuses(_take(rows, [row]), one) for row in range(count))
+        return unseen
+
+    def _read_reference(self, reference: Any, source: Forest) -> Profile:
+        """Return the profile of a reference, see `__init__`."""
+        counter = self._counter
+        if reference is None and source.hits is None:
+            raise InputError(
+                "Monitor: argument 'reference': none, and the model was built without a profile; "
+                "give the training rows, or what tvm_forest.profile returns"
+            )
+        if reference is None or isinstance(reference, Profile):
+            if reference is not None:
+                _refuse_other(reference, self._watched)
+                source = replace(reference, signature=None).onto(source)
+            hits = np.zeros(0, np.int64) if source.hits is None else source.hits[counter.leaf]
+            total = int(hits[: counter.offset[1]].sum()) if len(hits) else 0
+            return Profile(hits, counter.depths, counter.offset, total)
+        is_plain = self._forest.encoder is None
+        given = (
+            to_rows(reference, self._forest) if is_plain else to_objects(reference, self._forest)
+        )
+        parts = (self._look_at(given[at : at + CHUNK]) for at in range(0, len(given), CHUNK))
+        rows, hits, missing, _ = self._split(sum(parts, 0 * self._now))
+        self._missing = missing / rows if rows else missing * np.nan
+        return Profile(hits, counter.depths, counter.offset, rows)
+
+
+def _refuse_other(profile: Profile, predictor: Any) -> None:
+    """Refuse the profile of another model; that its trees fit is checked elsewhere."""
+    if profile.signature not in (None, predictor.signature):
+        raise InputError(
+            "Monitor: argument 'reference': the profile is of another model, by its signature; "
+            "make one of this model with tvm_forest.profile(model, rows)"
+        )
+
+
+def _take_source(forest: Forest) -> Forest:
+    """Return the trees of the source model, in its order, as `apply` numbers them."""
+    known = np.flatnonzero(forest.tree_id >= 0)
+    return take_trees(forest, known[np.argsort(forest.tree_id[known])])
+
+
+def _take(rows: Any, picks: list[int]) -> Any:
+    """Return a copy of some rows; None of what cannot be indexed."""
+    try:
+        if isinstance(rows, dict) or getattr(rows, "ndim", 2) == 1:
+            return rows  # one row by name
+        if isinstance(rows, list | tuple):
+            return [rows[pick] for pick in picks]
+        if hasattr(rows, "iloc"):
+            return rows.iloc[picks]
+        return rows.take(picks) if hasattr(rows, "column_names") else rows[picks]
+    except (TypeError, IndexError, KeyError, ValueError, NotImplementedError):
+        return None
+
+
+def _refuses(rows: Any, forest: Forest) -> bool:
+    """Return whether a model refuses rows."""
+    try:
+        to_rows(rows, forest)
+    except RowError:
+        return True
+    return False
