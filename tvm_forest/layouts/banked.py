@@ -106,7 +106,7 @@ class BankedTree(TreeAccess):
         return self._leaf("leaf_id", node)
 
     def heads(self) -> list[Expr]:
-        """Return loads of the first nodes of the tree, 16 to a cache line."""
+        """Return loads of slots 0 and 16 of the tree, to prefetch their cache lines."""
         return [tir.BufferLoad(self.buffers["nodes"], [self.first + node]) for node in (0, 16)]
 
 

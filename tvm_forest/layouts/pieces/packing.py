@@ -189,10 +189,10 @@ class _Members(NamedTuple):
     """Pieces that have the same place in lines of one filling.
 
     Attributes:
-        filling: filling of the lines.
-        place: place in a line.
+        filling: numbers of exits of the pieces that share a line, one of `shapes.FILLINGS`.
+        place: place among the pieces of a line, from 0.
         size: number of exits of each piece.
-        begin: first exit, and test, of the pieces.
+        begin: index in a line of the first exit, and of the first test, of each piece.
         radix: weight of a shape in the code of a line.
         piece: int64 (K,), the pieces.
         line: int64 (K,), their lines, which are consecutive.
@@ -208,7 +208,7 @@ class _Members(NamedTuple):
 
 
 def _fill_lines(count: Array) -> list[_Members]:
-    """Distribute pieces, given their numbers of tests, among lines."""
+    """Return which pieces share lines, given the number of tests of each piece."""
     left = {size: np.flatnonzero(count == size - 1) for size in range(2, EXITS + 1)}
     members, at = list[_Members](), 0
     for filling in shapes.FILLINGS:
