@@ -114,7 +114,10 @@ def neighbours(sch: Schedule) -> Iterator[Schedule]:
 
 
 def select_fastest(points: Sequence[T], measure: Callable[[T], float], count: int) -> list[T]:
-    """Measure points in turn; return the fastest, the earlier of equal ones first."""
+    """Measure points in turn; return the `count` fastest, the earlier of equal ones first.
+
+    Those that cannot be built are left out; if none can, the first point is returned.
+    """
     times = {i: measure(point) for i, point in enumerate(points)}
     order = sorted(times, key=times.__getitem__)
     return [points[i] for i in order[:count] if times[i] < math.inf] or [*points[:1]]
