@@ -197,11 +197,7 @@ class _ForestEstimator(BaseEstimator):
         return self.forest_
 
     def _to_task(self, forest: Forest) -> Forest:
-        """Return the forest, with labels if this is a classifier.
-
-        Raises:
-            UnsupportedModel: the forest is for the other kind of estimator.
-        """
+        """Return the forest, for a classifier with labels, or raise UnsupportedModel."""
         raise NotImplementedError
 
     # -- predictions ------------------------------------------------------------------------------
