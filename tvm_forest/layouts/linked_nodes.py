@@ -110,7 +110,7 @@ def show_nodes(number: Array, code: Array, inner: Array, leaf: Array) -> Columns
 
 
 def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> NodeTest:
-    """Split a feature field into the feature and the flag DEFAULT_LEFT."""
+    """Return a node's test, given its feature field: the feature, and the flag DEFAULT_LEFT."""
     if not any_left:
         return NodeTest(threshold, code.astype("int64"), None)
     code = hold("code", code)

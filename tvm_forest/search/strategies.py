@@ -74,7 +74,10 @@ def search_guided(space: Space, measure: Measure, rng: random.Random) -> None:
 
 
 def search_exhaustively(space: Any, measure: Measure, rng: random.Random) -> None:
-    """Measure every point in random order, so that an interrupted search is a fair sample."""
+    """Measure the default schedule, then all points in random order.
+
+    So an interrupted search is a fair sample.
+    """
     measure(space.default)
     points = list(space.points())
     rng.shuffle(points)

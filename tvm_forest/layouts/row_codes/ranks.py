@@ -58,7 +58,7 @@ class SearchGroup:
 
     Attributes:
         stop: index after the last search.
-        steps: steps of a search.
+        steps: number of steps of each search.
         missing_left: whether missing values go to the left.
         asked: whether the search finds the number of a category; then it counts cuts <= the value,
             whatever comparison the model uses.
