@@ -132,7 +132,7 @@ class _ForestEstimator(BaseEstimator):
 
     @property
     def forest_(self) -> Forest:
-        """The loaded model."""
+        """The loaded model as a Forest."""
         return self._load().forest
 
     def _load(self) -> _Loaded:

@@ -118,7 +118,7 @@ class RankedLayout(linked.LinkedLayout):
 
     @property
     def link_bit(self) -> int:
-        """First bit of the link."""
+        """First bit of the link field, counted from the lowest."""
         return self.rank_bits + self.column_bits
 
     @staticmethod

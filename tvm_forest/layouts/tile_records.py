@@ -99,7 +99,7 @@ class TileRecord:
 
     @property
     def word(self) -> str:
-        """Element type of the records."""
+        """Dtype of a word: the integer that is as wide as a threshold."""
         return INTEGER_OF[self.dtype]
 
     @property
@@ -264,7 +264,7 @@ class TileTree(TreeAccess):
         return self.word(node, self.record.shape_at).astype("int32")
 
     def child_number(self, node: Expr, outcome: Expr) -> Expr:
-        """Look up the number of the child for the outcomes of a tile, int64."""
+        """Look up the number of the child for the outcomes of a tile, int64 from 0 to n_t."""
         record, shape = self.record, self._shape(node) & ((1 << SIDES_AT) - 1)
         bits = outcome if record.lanes == record.size else outcome & ((1 << record.size) - 1)
         return tir.BufferLoad(self.buffers["lut"], [(shape + bits).astype("int64")]).astype("int64")

@@ -73,7 +73,7 @@ class GpuSpace:
 
     @classmethod
     def of(cls, forest: Forest, target: Target, batch: int, exact: bool = True) -> GpuSpace:
-        """Return the space of a model."""
+        """Return the space of a model, for a GPU and batches of this size."""
         work = Workload.of(forest, target)
         forest, by_depth = work.forest, work.start.sort_trees()
         depths = rewrite(forest, by_depth).depths.reshape(-1, forest.round_size).max(axis=1)

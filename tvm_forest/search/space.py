@@ -232,7 +232,7 @@ class ProblemSize(NamedTuple):
 
     @classmethod
     def of(cls, work: Workload) -> ProblemSize:
-        """Return the problem of a model."""
+        """Return the problem size of a model."""
         start = work.start
         return cls(start.trees, start.classes, start.vectors, start.depths, work.shallowest)
 

@@ -48,7 +48,7 @@ class BankCode(RankCode):
 
     @property
     def in_word(self) -> int:
-        """Number of codes in a word."""
+        """Number of codes in a word of 4 bytes."""
         return WORD_BYTES // np.dtype(self.dtype).itemsize
 
     @property

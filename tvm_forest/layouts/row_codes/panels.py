@@ -71,7 +71,7 @@ class PanelCode:
 
     Attributes:
         width: features of a unit, 4, or fewer if rows are narrower.
-        panels: number of panels; the array `panel_units` holds how many units are used.
+        panels: number of panels; the array `panel_units` holds how many units each one uses.
         most: units of a panel, except the last.
         dtype: dtype of cuts, and of the values compared with them.
         groups: groups of columns, in order; `panel_stops` holds the columns of each, maybe none.

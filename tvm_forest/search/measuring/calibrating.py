@@ -63,7 +63,7 @@ class Clock:
         self._timed = _prepare([Cell(SMALL, point)], forest, target)[0]
 
     def read(self) -> float:
-        """Return the current nanoseconds per row."""
+        """Time the reference call, and return its nanoseconds per row."""
         self.readings.append(self._timed.take(TICKS))
         return self.readings[-1]
 
