@@ -150,7 +150,9 @@ def _cut_level(nodes: Nodes, roots: Array) -> _Pieces:
 
 
 def lay_out_group(nodes: Nodes, roots: Array, at: int) -> tuple[Array, Array]:
-    """Pack the pieces of some trees into lines, from line `at` on, and record their places.
+    """Pack the pieces of some trees into lines, from line `at` on.
+
+    `nodes.pointer` of the roots of pieces is set to their lines and places.
 
     Returns:
         lines, dtype LINE (L,), and the number of the leaf at each exit, int32 (8 L,).
