@@ -133,7 +133,7 @@ class BankedLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: too many thresholds, levels or columns."""
+        """Return why a forest does not fit: too many thresholds, columns or slots."""
         counts, slots = forest.cuts_per_column, complete.count_slots(forest.depths).sum()
         if counts.max(initial=0) > ranks.MAX_THRESHOLDS:
             return ranks.unfit(forest)

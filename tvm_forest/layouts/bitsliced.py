@@ -101,7 +101,7 @@ class BitslicedLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: too many leaves, thresholds or categories.
+        """Return why a forest does not fit: too many leaves, thresholds, categories or slots.
 
         `pack` also refuses too many planes, which are known only with the selections.
         """

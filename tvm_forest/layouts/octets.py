@@ -89,7 +89,7 @@ class OctetsLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: counts beyond a byte, or membership columns."""
+        """Return why a forest does not fit: a count is too high, or it has membership columns."""
         if forest.derived:
             return "memberships in sets of categories"
         cuts, depth = forest.cuts_per_column, int(forest.depths.max(initial=0))

@@ -118,7 +118,7 @@ class Schedule(Nest):
         return -(-self.trees // self.round_size)
 
     def is_default(self) -> bool:
-        """Return whether no directive has changed the nest."""
+        """Return whether this schedule equals the one without directives."""
         return self == self.fresh()
 
     def fresh(self) -> Schedule:

@@ -146,7 +146,7 @@ def list_points(key: SpaceKey) -> tuple[Point, ...]:
 
 @functools.lru_cache(maxsize=64)
 def number_points(key: SpaceKey) -> dict[Point, int]:
-    """Return the index of each of these points."""
+    """Return the index of each point in `list_points(key)`."""
     return {point: at for at, point in enumerate(list_points(key))}
 
 

@@ -79,7 +79,7 @@ class PlaneCode:
 
     @property
     def searched(self) -> list[tuple[int, int, int]]:
-        """Searched groups: (steps, first group, last group) for each number of steps."""
+        """(steps, first group, last group) for each number of steps above 1, last inclusive."""
         groups = [(k, x.steps) for k, x in enumerate(self.ranks.groups) if not x.asked]
         alike = [(n, [k for k, _ in some]) for n, some in groupby(groups, itemgetter(1))]
         return [(n, some[0], some[-1]) for n, some in alike if n > 1]

@@ -56,7 +56,7 @@ class Cell:
 
     Attributes:
         shape: shape of the forest.
-        point: the point of the space.
+        point: how the forest is walked, a point of the search space.
         batch: number of rows in a call.
     """
 

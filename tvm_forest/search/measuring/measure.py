@@ -156,7 +156,9 @@ def measure_candidate(schedule: str, batch: int, best: float) -> CallTimes:
 def check_margins(
     setup: TrialSetup, margin: Callable[..., Array], batch: int, parallel: bool
 ) -> None:
-    """Check that margins are bit-equal, for all rows and for a batch, on one and on all threads.
+    """Check that margins are bit-equal to the reference, for all rows and for a batch.
+
+    They are computed by one thread, and if `parallel` also by all threads.
 
     Raises:
         BuildError: they differ; the message names the row.
