@@ -2,7 +2,7 @@
 
 takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor, Report.
 
-The only room that picks defaults. TVM is imported when the first model is built.
+No other part of the package picks defaults. TVM is imported when the first model is built.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ takes: a model, rows, perhaps labels; gives: Pruned, a Forest of fewer trees wit
 Pruning is not exact on purpose: it makes another model, and measures on the rows how much accuracy
 that model loses. From the idea of "accuracy levels" in the draft of Treebeard on tiling.
 
-Trees are dropped one after the other, always the one whose removal, after those before, changes
-margins least. In a forest that averages, trees that are close to the average go first.
+Trees are dropped in steps, a hundredth of the rest at a time, always those whose removal, after the
+steps before, changes margins least. In a forest that averages, trees close to the average go first.
 """
 
 from __future__ import annotations
@@ -167,7 +167,10 @@ class _Trial:
 
     @cached_property
     def _moves(self) -> Array:
-        """Float64 (R, T, W), what each tree adds to margins; for averages, beyond the mean tree."""
+        """What each tree adds to margins; for averages, what it adds beyond the mean tree.
+
+        Float64 (R, T, W), where a leaf has W values.
+        """
         forest = self.forest
         leaves = np.concatenate([forest.predict_reference(x, "per_tree") for x in self._parts()])
         shape = len(leaves), forest.n_trees, forest.leaf_value.shape[1]

@@ -1,7 +1,8 @@
 """Code that all cluster engines share: it sends models to workers, and predicts batches.
 
-takes: a model in any form, names of columns; gives: `Parcel`, which a worker loads once, `Scoring`,
-and `Score`, for engines that have no room of their own.
+takes: a model in any form, names of columns; gives: `Parcel`, a saved predictor that a worker loads
+once; `Scoring`, which predicts the columns of a batch; and `Score`, a function from batches to
+batches with predictions, for engines that have no package of their own here.
 
 Columns follow the rules for files of rows (`streams`): they are found by name in any order, nulls
 are missing values, texts and dictionaries are categories. No engine is imported.
@@ -63,7 +64,7 @@ class Parcel:
 
 
 def load_once(name: str, find: Callable[[], Any]) -> Predictor:
-    """Return a saved predictor, loading it only in the first call with this name.
+    """Return a saved predictor; the last `KEPT` ones stay loaded, found by their names.
 
     Args:
         name: see `Parcel`.
@@ -255,7 +256,7 @@ class Score:
         output: str | None = None,
         n_jobs: int | None = 1,
     ) -> None:
-        """Load the model.
+        """Load or compile the model, and keep the settings for all batches.
 
         Args:
             model: the result of `ship`, a Predictor, the path of a saved one, or any model that

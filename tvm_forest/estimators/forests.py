@@ -132,7 +132,7 @@ class _ForestEstimator(BaseEstimator):
 
     @property
     def forest_(self) -> Forest:
-        """The loaded model."""
+        """The loaded model as a Forest."""
         return self._load().forest
 
     def _load(self) -> _Loaded:
@@ -146,13 +146,13 @@ class _ForestEstimator(BaseEstimator):
         return loaded
 
     def _keep(self, forest: Forest) -> _Loaded:
-        """Store the Forest of the model, in the form for this kind of estimator."""
+        """Return the loaded model with the Forest that `_to_task` makes of `forest`; keep it."""
         forest = self._to_task(forest)
         self._loaded = _Loaded(self.model, forest, _methods_of_source(self.model, forest))
         return self._loaded
 
     def _load_alone(self) -> _Loaded:
-        """Return the loaded model, with the Forest in place of the original."""
+        """Return the loaded model, with the Forest in place of the original, to be pickled."""
         forest = self.forest_
         try:
             importances = getattr(self, "feature_importances_", None)
@@ -197,7 +197,7 @@ class _ForestEstimator(BaseEstimator):
         return self.forest_
 
     def _to_task(self, forest: Forest) -> Forest:
-        """Return the forest in the form for this kind of estimator, or refuse it."""
+        """Return the forest, for a classifier with labels, or raise UnsupportedModel."""
         raise NotImplementedError
 
     # -- predictions ------------------------------------------------------------------------------
@@ -343,7 +343,9 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
 
     @_if_in_source
     def decision_function(self, X: Any) -> Array:
-        """Predict margins, (R,) for two classes and (R, C) for more; negative for outliers.
+        """Predict margins, (R,) for two classes and (R, C) for more.
+
+        Those of an isolation forest, (R,), are negative for outliers.
 
         Raises:
             NotFittedError, ValueError: see `predict`.

@@ -118,7 +118,7 @@ class TiledArrayLayout(records.TiledLayout):
         return cls(read_specs(arrays), record, uniform), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledArrayTree:
-        """Load the tree's first record, first leaf and number of records."""
+        """Return access to a tree: loads its first record, first leaf and number of records."""
         names = ("tile_first", "leaf_first", "inner")
         first = {name: hold(name, tir.BufferLoad(buffers[name], [tree])) for name in names}
         hops = complete.load_hops(self.depth, buffers, tree, hold)
@@ -137,7 +137,7 @@ class TiledArrayTree(records.TileTree):
     padded: ClassVar[bool] = True
 
     def slot(self, node: Expr) -> Expr:
-        """Return the index of a tile's record; records are stored tree by tree."""
+        """Return the index in `tiles` of the record of a slot; records are stored tree by tree."""
         return self.first["tile_first"] + node
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
@@ -157,7 +157,7 @@ class TiledArrayTree(records.TileTree):
         return tir.BufferLoad(self.buffers["leaf_id"], [self.first["leaf_first"] + node])
 
     def heads(self) -> list[Expr]:
-        """Return loads of the records of the root and its first children."""
+        """Return loads of the records of the root and its first 3 children, to prefetch them."""
         return [self.word(tir.i64(node), 0) for node in range(4)]
 
 
@@ -205,7 +205,7 @@ class ArrayLayout(complete.CompleteLayout):
         return cls.of(forest, arrays)
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> ArrayTree:
-        """Load the tree's first slot and its depth."""
+        """Return access to a tree: loads its first slot and its depth."""
         first = hold("first", tir.BufferLoad(buffers["offset"], [tree]) - 1)
         return ArrayTree(self, buffers, first, complete.load_hops(self.depth, buffers, tree, hold))
 
@@ -222,20 +222,20 @@ class ArrayTree(complete.CompleteTree):
     """Access to a tree whose slots are adjacent."""
 
     def element(self, node: Expr) -> Expr:
-        """Return the index of a slot."""
+        """Return the index in `nodes` of a slot, which is counted from 1 in its tree."""
         return self.first + node
 
     def number(self, node: Expr) -> Expr:
-        """Load the first field of a node, as a float."""
+        """Load the threshold of an inner node, or the value of a leaf: the first field."""
         bits = tir.BufferLoad(self.buffers["nodes"], [self.element(node), 0])
         return tir.reinterpret(self.layout.dtype, bits)
 
     def code(self, node: Expr) -> Expr:
-        """Load the second field of a node, the feature."""
+        """Load the feature of a node, with the flag DEFAULT_LEFT: the second field."""
         return tir.BufferLoad(self.buffers["nodes"], [self.element(node), 1])
 
     def test_at_once(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load both fields of a node as a vector of two."""
+        """Return the test of a node from one load, of both fields as a vector of two."""
         place = [self.element(node), tir.Ramp(tir.i64(0), tir.i64(1), 2)]
         record = hold("record", tir.BufferLoad(self.buffers["nodes"], place)).source
         number, code = (tir.BufferLoad(record, [tir.i64(field)]) for field in range(2))
@@ -243,7 +243,7 @@ class ArrayTree(complete.CompleteTree):
         return decode_test(number, code, self.layout.any_default_left, hold)
 
     def heads(self) -> list[Expr]:
-        """Return loads that cover the top five levels."""
+        """Return loads of some slots of the top five levels, to prefetch their cache lines."""
         return [self.number(tir.i64(node)) for node in (1, 8, 16, 24)]
 
 

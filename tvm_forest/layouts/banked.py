@@ -106,7 +106,7 @@ class BankedTree(TreeAccess):
         return self._leaf("leaf_id", node)
 
     def heads(self) -> list[Expr]:
-        """Return loads of the first nodes of the tree, 16 to a cache line."""
+        """Return loads of slots 0 and 16 of the tree, to prefetch their cache lines."""
         return [tir.BufferLoad(self.buffers["nodes"], [self.first + node]) for node in (0, 16)]
 
 
@@ -133,7 +133,7 @@ class BankedLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: too many thresholds, levels or columns."""
+        """Return why a forest does not fit: too many thresholds, columns or slots."""
         counts, slots = forest.cuts_per_column, complete.count_slots(forest.depths).sum()
         if counts.max(initial=0) > ranks.MAX_THRESHOLDS:
             return ranks.unfit(forest)

@@ -101,7 +101,7 @@ class BitslicedLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: too many leaves, thresholds or categories.
+        """Return why a forest does not fit: too many leaves, thresholds, categories or slots.
 
         `pack` also refuses too many planes, which are known only with the selections.
         """
@@ -296,7 +296,7 @@ class BitTree(NearTree):
         return tir.BufferLoad(self.buffers["selections"], [self.first + step])
 
     def leaf_value(self, number: Expr) -> Expr:
-        """Load the value of a leaf."""
+        """Load the value of the leaf of this number, see the module's docstring."""
         return tir.BufferLoad(self.buffers["leaf_value"], [self.leaf_at + number])
 
     def leaf_id(self, number: Expr) -> Expr:
@@ -304,7 +304,7 @@ class BitTree(NearTree):
         return tir.BufferLoad(self.buffers["leaf_id"], [self.leaf_at + number])
 
     def heads(self) -> list[Expr]:
-        """Return loads of the first test and selection; a tree has one or the other."""
+        """Return loads to prefetch the first test and selection; a tree has one or the other."""
         return [self.plane(0), *([self.selection(tir.i64(0))] if self.layout.lists else [])]
 
     def leaf_bytes(self) -> Expr:

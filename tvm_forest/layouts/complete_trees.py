@@ -26,7 +26,7 @@ MAX_SLOTS = 1 << 25
 
 
 def count_slots(depth: Array) -> Array:
-    """Return the number of slots of a complete tree of each depth, int64, with depths up to 40."""
+    """Return the numbers of slots, int64, of complete trees; a depth above 40 counts as 40."""
     return np.left_shift(2, np.minimum(depth, 40).astype(np.int64)) - 1
 
 
@@ -42,7 +42,14 @@ def find_slot_excess(forest: Forest, slots: int) -> str | None:
 
 
 def show_slots(number: Array, code: Array, place: Columns, depth: Array) -> Columns:
-    """Return columns that show slots, for pictures."""
+    """Return columns for pictures of slots: place, level, fields of the node, and children.
+
+    Args:
+        number: threshold or leaf value of each slot.
+        code: feature and DEFAULT_LEFT of each slot.
+        place: columns "tree" and "slot", the slot counted from 0 in its tree.
+        depth: depth of each tree.
+    """
     slot = place["slot"]
     level = np.frexp(slot + 1)[1] - 1
     inner, leaf = level < depth[place["tree"]], level == depth[place["tree"]]
@@ -152,7 +159,7 @@ class CompleteTree(TreeAccess):
         raise NotImplementedError
 
     def code(self, node: Expr) -> Expr:
-        """Load the feature field."""
+        """Load the feature of a node, with the flag DEFAULT_LEFT."""
         raise NotImplementedError
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
@@ -195,7 +202,7 @@ class CompleteLayout(Layout):
 
     @classmethod
     def of(cls, forest: Forest, arrays: dict[str, Array]) -> tuple[Any, dict[str, Array]]:
-        """Return the layout of a forest whose arrays are packed, and the arrays."""
+        """Return the layout that describes a forest's packed arrays, and the same arrays."""
         depth, any_left = find_uniform_depth(forest), any_default_left(forest)
         dtype = str(forest.threshold.dtype)
         return cls(read_specs(arrays), forest.n_trees, dtype, depth, any_left), arrays

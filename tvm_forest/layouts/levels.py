@@ -78,7 +78,7 @@ class LevelsLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: counts beyond a byte, or membership columns."""
+        """Return why a forest does not fit: a count is too high, or it has membership columns."""
         if forest.derived:
             return "memberships in sets of categories"
         cuts = forest.cuts_per_column
@@ -153,7 +153,7 @@ class LevelsLayout(Layout):
 
 
 def _name_field(field: int) -> str:
-    """Return the name of a field's buffer."""
+    """Return the name of the buffer of a field, which is an index in `NODE_FIELDS`."""
     return f"node_{NODE_FIELDS[field]}"
 
 
@@ -207,8 +207,8 @@ class LevelTree(NearTree):
         layout: the layout.
         buffers: its buffers by name.
         hops: depth of the tree, int32.
-        first_level: its first level.
-        first_leaf: its first leaf.
+        first_level: index of the word of its first level.
+        first_leaf: index of its first leaf among those of all trees.
     """
 
     layout: LevelsLayout
@@ -218,15 +218,15 @@ class LevelTree(NearTree):
     first_leaf: Expr
 
     def level(self, hop: Expr) -> Expr:
-        """Load the word of a level, uint64; past the last level it is meaningless."""
+        """Load the word of the level `hop`, from 0, uint64; past the last it is meaningless."""
         return tir.BufferLoad(self.buffers["levels"], [self.first_level + hop])
 
     def byte(self, field: int, node: Expr) -> Expr:
-        """Load a field of a node; nodes are counted over all trees."""
+        """Load a field, an index in `NODE_FIELDS`, of a node; nodes count over all trees."""
         return tir.BufferLoad(self.buffers[_name_field(field)], [node])
 
     def leaf_value(self, number: Expr) -> Expr:
-        """Load the value of a leaf."""
+        """Load the value of a leaf, whose number is counted in its tree."""
         return tir.BufferLoad(self.buffers["leaf_value"], [self.first_leaf + number])
 
     def leaf_id(self, number: Expr) -> Expr:
@@ -234,5 +234,5 @@ class LevelTree(NearTree):
         return tir.BufferLoad(self.buffers["leaf_id"], [self.first_leaf + number])
 
     def heads(self) -> list[Expr]:
-        """Return a load of the first level."""
+        """Return a load of the word of the first level, to prefetch it."""
         return [self.level(tir.i64(0))]

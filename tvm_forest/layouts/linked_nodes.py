@@ -73,7 +73,7 @@ def find_link_excess(
 
 
 def follow(link: Expr, goes_left: Expr) -> Expr:
-    """Return the next node after a test, int64."""
+    """Return the node to which a link leads after a test, int64."""
     return tir.shift_right(link + tir.Not(goes_left).astype("int64"), tir.i64(1))
 
 
@@ -93,7 +93,13 @@ def show_bits(words: Array, fields: dict[str, tuple[int, int]]) -> Columns:
 
 
 def show_nodes(number: Array, code: Array, inner: Array, leaf: Array) -> Columns:
-    """Return columns that show nodes, for pictures."""
+    """Return columns for pictures of nodes: threshold, value, feature, side of missing values.
+
+    Args:
+        number: threshold or leaf value of each element.
+        code: feature and DEFAULT_LEFT of each element.
+        inner, leaf: bool, whether an element is an inner node, or a leaf.
+    """
     left = np.where(code & DEFAULT_LEFT, "left", "right")
     return {
         "threshold": np.ma.array(number, mask=~inner),
@@ -104,7 +110,7 @@ def show_nodes(number: Array, code: Array, inner: Array, leaf: Array) -> Columns
 
 
 def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> NodeTest:
-    """Split a feature field into the feature and the flag DEFAULT_LEFT."""
+    """Return a node's test, given its feature field: the feature, and the flag DEFAULT_LEFT."""
     if not any_left:
         return NodeTest(threshold, code.astype("int64"), None)
     code = hold("code", code)
@@ -133,7 +139,7 @@ class LinkedTree(TreeAccess):
     stays: ClassVar[bool] = True
 
     def load(self, name: str, node: Expr, *field: int) -> Expr:
-        """Load an element of a buffer that is indexed by nodes."""
+        """Load a node's element, or a field of it, from a buffer with one element per slot."""
         return tir.BufferLoad(self.buffers[name], [self.first + node, *field])
 
     def leaf_id(self, node: Expr) -> Expr:
@@ -149,7 +155,7 @@ class LinkedLayout(Layout):
     access: ClassVar[type[LinkedTree]]
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> LinkedTree:
-        """Load the tree's first slot and its depth."""
+        """Return access to a tree: loads its first slot and its depth."""
         first = hold("first", tir.BufferLoad(buffers["offset"], [tree]))
         hops = hold("hops", tir.BufferLoad(buffers["depth"], [tree]))
         return self.access(self, buffers, first, hops, tree)
@@ -165,7 +171,7 @@ def link_in_level_order(forest: Forest) -> tuple[Array, Array]:
     """Number the nodes of each tree level by level, and link them.
 
     Returns:
-        (order, link), int64 (N,) each: order[i] is the node that comes i-th; link[node].
+        (order, link), int64 (N,) each: order[i] is the node that comes i-th, link[node] its link.
     """
     order, place = order_by_level(forest)
     return order, link_nodes(forest, place)

@@ -89,7 +89,7 @@ class OctetsLayout(Layout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: counts beyond a byte, or membership columns."""
+        """Return why a forest does not fit: a count is too high, or it has membership columns."""
         if forest.derived:
             return "memberships in sets of categories"
         cuts, depth = forest.cuts_per_column, int(forest.depths.max(initial=0))
@@ -148,15 +148,16 @@ class OctetsLayout(Layout):
 
     @property
     def tile_counts(self) -> list[int]:
-        """Number of tiles of a tree in each tier: 1, 8."""
+        """Number of tiles of a tree in each tier, such as 1, 4 and 32 for 8 levels."""
         first = first_levels(self.depth)
         return [1, *(1 << level for level in range(first, self.depth, TILE_LEVELS))]
 
     @property
     def counts_words(self) -> bool:
-        """Whether walks return 16 times the end plus the leaf, rather than 8 times.
+        """Whether walks return 16 times the number of an entry of `ends`, plus the leaf's place.
 
-        A byte holds the number of a word of up to 8 ends.
+        That is the number of a word, which fits a byte if a tree has up to 16 entries. Otherwise
+        walks return 8 times the number plus the place, which is the leaf's number.
         """
         return self.tile_counts[-1] * END_WORDS <= 1 << TREES
 
@@ -182,7 +183,7 @@ class OctetsLayout(Layout):
 
 
 def _round_depth(depth: int) -> int:
-    """Return the number of levels in the code that walks trees of this depth."""
+    """Return the least of `DEPTHS` that is enough for trees of this depth."""
     return next((x for x in DEPTHS if x >= depth), MAX_DEPTH)
 
 
@@ -217,13 +218,22 @@ def _join_tiles(levels: list[Array]) -> Array:
 
 
 def _pad(fields: Array, ahead: int) -> Array:
-    """Interleave columns and ranks (2, n, k), and append zeros for octets in flight."""
+    """Put columns and ranks (2, n, k) side by side, and append `ahead` rows of zeros.
+
+    Walks read ahead of the last octet, see `WAITING`.
+    """
     rows = fields.swapaxes(0, 1).reshape(fields.shape[1], -1)
     return np.pad(rows, ((0, ahead), (0, 0)))
 
 
 def _join_ends(tiles: Array, values: Array, ahead: int) -> Array:
-    """Join the last tiles (2, T, tiles, 8) with the leaves below each, 16 words."""
+    """Return the array `ends`: the last tiles (2, T, tiles, 8), each with the leaves below it.
+
+    Args:
+        tiles: columns and ranks.
+        values: leaf values of each tree, from left to right.
+        ahead: further octets, of zeros.
+    """
     count = tiles.shape[2]
     words = np.zeros((tiles.shape[1] * count + ahead * TREES * count, END_WORDS), values.dtype)
     words.view(np.uint8)[: tiles[0, ..., 0].size, :TILE_BYTES] = _pad(
@@ -241,7 +251,7 @@ class Octet(NearTree):
     Attributes:
         layout: the layout.
         buffers: its buffers by name.
-        octet: number of the group.
+        octet: number of the octet.
     """
 
     layout: OctetsLayout
@@ -249,7 +259,7 @@ class Octet(NearTree):
     octet: Expr
 
     def tile(self, tier: int) -> Expr:
-        """Load the first byte of the tiles of a tier."""
+        """Load the first element of the octet's tiles of a tier, to take its address."""
         name = "roots" if not tier else "tiles" if tier < self.layout.tiers - 1 else "ends"
         tiles = TREES * self.layout.tile_counts[tier] if tier else 1
         return tir.BufferLoad(self.buffers[name], [self.octet * tiles, tir.i64(0)])
@@ -262,12 +272,12 @@ class Octet(NearTree):
         return tir.reinterpret(self.layout.dtype, word)
 
     def leaf_id(self, tree: int, number: Expr) -> Expr:
-        """Load the leaf's number in the source model."""
+        """Load a leaf's number in the source model, by the number that the walk returns."""
         if self.layout.counts_words:
             number = tir.shift_right(number, tir.i64(1)) & 0xF8 | number & 7
         place = (self.octet * TREES + tree) * (1 << self.layout.depth) + number
         return tir.BufferLoad(self.buffers["leaf_id"], [place])
 
     def heads(self) -> list[Expr]:
-        """Return a load of the first tiles of all trees."""
+        """Return a load of the first tiles of the eight trees, to prefetch them."""
         return [self.tile(0)]

@@ -122,7 +122,7 @@ class PackedTree(linked.LinkedTree):
         return lines
 
     def heads(self) -> list[Expr]:
-        """Return loads of the first nodes of the tree, 8 to a cache line."""
+        """Return loads of the tree's nodes 0, 8, 16 and 24, to prefetch their cache lines."""
         return [self._word(tir.i64(node)) for node in (0, 8, 16, 24)]
 
 

@@ -87,7 +87,7 @@ class RankedTree(linked.LinkedTree):
         return self.load("leaf_value", node)
 
     def heads(self) -> list[Expr]:
-        """Return loads of the first nodes of the tree, 16 to a cache line."""
+        """Return loads of nodes 0 and 16 of the tree, to prefetch their cache lines."""
         return [self._word(tir.i64(node)) for node in (0, 16)]
 
 
@@ -118,7 +118,7 @@ class RankedLayout(linked.LinkedLayout):
 
     @property
     def link_bit(self) -> int:
-        """First bit of the link."""
+        """First bit of the link field, counted from the lowest."""
         return self.rank_bits + self.column_bits
 
     @staticmethod

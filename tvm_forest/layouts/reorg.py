@@ -83,19 +83,19 @@ class ReorgTree(complete.CompleteTree):
     """
 
     def element(self, node: Expr) -> Expr:
-        """Return the index of a slot: slot k of all trees comes before slot k + 1."""
+        """Return the index of a slot in both buffers; slot k of all trees is before slot k + 1."""
         return self.first + node * self.layout.trees
 
     def number(self, node: Expr) -> Expr:
-        """Load the threshold, or the leaf value."""
+        """Load the threshold of an inner node, or the value of a leaf."""
         return tir.BufferLoad(self.buffers["threshold"], [self.element(node)])
 
     def code(self, node: Expr) -> Expr:
-        """Load the feature field."""
+        """Load the feature of a node, with the flag DEFAULT_LEFT."""
         return tir.BufferLoad(self.buffers["feature"], [self.element(node)])
 
     def heads(self) -> list[Expr]:
-        """Return loads of the top two levels; below, every node is in a cache line of its own."""
+        """Return loads of the top two levels, to prefetch them; others share no cache line."""
         return [self.number(tir.i64(slot)) for slot in (1, 2, 3)]
 
 

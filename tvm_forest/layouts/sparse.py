@@ -83,9 +83,9 @@ class TiledSparseLayout(records.TiledLayout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: it has no leaf profile.
+        """Return why a forest does not fit: the peeled layout needs a leaf profile.
 
-        `pack` refuses too many tiles.
+        `pack` also refuses too many tiles.
         """
         if cls.peels_leaves and forest.hits is None:
             return "needs a leaf profile to know which leaves are likely"
@@ -175,7 +175,7 @@ class TiledSparseTree(records.TileTree):
         return tir.if_then_else(node >= tir.i64(OWN_RECORD), own, outside)
 
     def heads(self) -> list[Expr]:
-        """Return loads of the records of the root and its first children."""
+        """Return loads of the records of the root and the next three, to prefetch them."""
         first = tir.min(self.root, tir.i64(self.layout.first_leaf))
         return [self.word(first + tir.i64(k), 0) for k in range(4)]
 
@@ -208,7 +208,7 @@ class SparseTree(linked.LinkedTree):
         return tir.reinterpret(self.layout.dtype, self._field(node, 0))
 
     def heads(self) -> list[Expr]:
-        """Return loads of the first nodes of the tree."""
+        """Return loads of some of the tree's first 16 nodes, to prefetch their cache lines."""
         return [self._field(tir.i64(node), 0) for node in (0, 5, 10, 15)]
 
 

@@ -99,7 +99,7 @@ class TileRecord:
 
     @property
     def word(self) -> str:
-        """Element type of the records."""
+        """Dtype of a word: the integer that is as wide as a threshold."""
         return INTEGER_OF[self.dtype]
 
     @property
@@ -119,11 +119,15 @@ class TileRecord:
         return 1 << (used - 1).bit_length()
 
     def link_at(self, link: int) -> int:
-        """Return the index of a link word."""
+        """Return the index in a record of a link word; `link` counts from 0."""
         return self.shape_at + 1 + link
 
     def write(self, forest: Forest, table: TileTable) -> Array:
-        """Return the records of all tiles, (M, width), with link words 0."""
+        """Return the records of all tiles, (M, width), with link words 0.
+
+        Raises:
+            BuildError: the tiles have too many shapes.
+        """
         members = table.members
         if len(table.lut) << self.size > 1 << SIDES_AT:  # no table of 8 nodes has so many shapes
             raise BuildError(f"tile_nodes: {len(table.lut)} shapes of tiles do not fit the records")
@@ -217,11 +221,11 @@ class TileTree(TreeAccess):
         return self.layout.record
 
     def slot(self, node: Expr) -> Expr:
-        """Return the index of a tile's record."""
+        """Return the index in `tiles` of a tile's record."""
         return node
 
     def word(self, node: Expr, place: Expr) -> Expr:
-        """Load one or several words of a record."""
+        """Load one or several words of a record, whose indices in it are `place`."""
         return tir.BufferLoad(self.buffers["tiles"], [self.slot(node), place])
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
@@ -260,13 +264,13 @@ class TileTree(TreeAccess):
         return self.word(node, self.record.shape_at).astype("int32")
 
     def child_number(self, node: Expr, outcome: Expr) -> Expr:
-        """Look up the number of the child for the outcomes of a tile, int64."""
+        """Look up the number of the child for the outcomes of a tile, int64 from 0 to n_t."""
         record, shape = self.record, self._shape(node) & ((1 << SIDES_AT) - 1)
         bits = outcome if record.lanes == record.size else outcome & ((1 << record.size) - 1)
         return tir.BufferLoad(self.buffers["lut"], [(shape + bits).astype("int64")]).astype("int64")
 
     def link(self, node: Expr, link: int) -> Expr:
-        """Load a link word of a record, int64."""
+        """Load a link word of a record, int64; `link` counts from 0."""
         return self.word(node, self.record.link_at(link)).astype("int64")
 
 

@@ -172,7 +172,7 @@ class Function:
         self.predictor = predictor
 
     def get_raw_model(self) -> Predictor:
-        """Return the predictor."""
+        """Return the predictor; MLflow's method of this name asks for it."""
         return self.predictor
 
     def predict(self, data: Any, params: dict[str, Any] | None = None) -> Any:

@@ -68,7 +68,7 @@ def begin() -> None:
 
 
 def end() -> None:
-    """Restore the originals, unless other code has replaced them since."""
+    """Restore the methods that were patched, unless other code has replaced them since."""
     sys.meta_path.remove(_WATCH)
     while _replaced:
         cls, name, before, ours = _replaced.pop()

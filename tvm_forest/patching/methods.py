@@ -56,7 +56,7 @@ class _Stand:
     own: Callable[..., Any]
 
     def call(self, model: Any, args: Any, kwargs: Any) -> Any:
-        """Return the result of the method for an estimator."""
+        """Return the result of the method, from compiled code if possible, else the library's."""
         record, n_rows = RECORDS.find(model, Record), _count_rows(args, kwargs)
         begin = time.perf_counter()
         try:

@@ -70,7 +70,10 @@ def _tell(patched: object) -> None:
 
 
 def _guard(program: Callable[[], None]) -> int:
-    """Run a program; show its tracebacks as Python does, without frames of this package."""
+    """Run a program and return its exit status.
+
+    Tracebacks are shown as Python does, without frames of this package.
+    """
     try:
         program()
     except SystemExit:

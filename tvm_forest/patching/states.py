@@ -73,7 +73,7 @@ _NEW = itertools.count()
 
 
 def stamp_of(model: Any) -> int:
-    """Return a number unique to the object until it may have changed."""
+    """Return the stamp of an object: a number of its own, another one once it may have changed."""
     return _STAMPS.find(model, lambda: next(_NEW))
 
 
@@ -95,7 +95,7 @@ _WEIGHTS = np.zeros(0, np.uint64)
 
 
 def _weights(size: int) -> Array:
-    """Return at least `size` odd random numbers."""
+    """Return at least `size` odd random numbers for `digest_arrays`, the same in every call."""
     global _WEIGHTS
     if len(_WEIGHTS) < size:
         drawn = np.random.default_rng(0).integers(0, 2**63, 2 * size, dtype=np.uint64)

@@ -116,7 +116,7 @@ def estimate(tallies: Tallies, leaves: Array, asked: Asked, n_jobs: int | None) 
 
 
 class _Estimate(NamedTuple):
-    """Computes the estimates for one target, `output`."""
+    """Computes the estimates of rows for one of the targets, whose index is `output`."""
 
     tallies: Tallies
     asked: Asked
@@ -193,7 +193,10 @@ class _Estimate(NamedTuple):
         return values
 
     def _find_places(self, leaves: Array, *places: Array) -> list[Array]:
-        """Return the sorted samples' values at each of some places, whole numbers (R, Q)."""
+        """Return values of each row's sorted samples, (R, Q) for each array of places.
+
+        Places are whole numbers from 0, (R, Q) or (1, Q).
+        """
         thresholds = np.concatenate(np.broadcast_arrays(*places), axis=1)
         thresholds = np.ascontiguousarray(thresholds, np.int64)
         if len(thresholds) < len(leaves):

@@ -328,7 +328,7 @@ class QuantilePredictor(Predictor):
         saving.save(file, self._to_bytes)
 
     def __reduce__(self) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
-        """Support pickle and copy."""
+        """Support pickle and copy: return `from_bytes` and the bytes that it reads."""
         return from_bytes, (self._to_bytes(),)
 
     # -- methods of Predictor that are refused ----------------------------------------------------

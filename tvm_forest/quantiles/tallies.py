@@ -53,10 +53,10 @@ _lock = make_lock()
 
 
 class Tallies:
-    """The tallies of a model."""
+    """Runs tallies on the samples of a model."""
 
     def __init__(self, functions: Functions, samples: LeafSamples) -> None:
-        """Bind the arrays of samples.
+        """Keep the samples that tallies read, and the functions of the compiled model.
 
         Raises:
             UnsupportedModel: the model is for a GPU or another machine.
@@ -81,6 +81,10 @@ class Tallies:
             output: the target whose ranks are read.
             inputs: float64 (R,) if the tally takes a number per row, then thresholds (R, Q).
             n_jobs: see `Predictor.predict`.
+
+        Returns:
+            the results that `OF_SAMPLES` lists: (R,) each, (R, Q) of tallies that take thresholds,
+            (R, N) of "proximity".
         """
         shared, n_ranks = name.endswith(SHARED), self.samples.values.shape[1]
         threads = self._count_threads(leaves, n_jobs)

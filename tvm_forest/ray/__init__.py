@@ -30,7 +30,7 @@ class ActorScore(clusters.Score):
         output: str | None = None,
         n_jobs: int | None = None,
     ) -> None:
-        """Load the model.
+        """Load or compile the model in this actor.
 
         Args:
             model, columns, kind, output: see `clusters.Score`. If the model is a Predictor or the

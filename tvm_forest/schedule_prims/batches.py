@@ -93,7 +93,7 @@ def select_schedule(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
 
 
 def select_hop_schedule(schedules: Mapping[int, Schedule]) -> Schedule:
-    """Return, of the schedules that walk hop by hop, the one for the largest batches.
+    """Return, of the schedules that do not walk by bits, the one for the largest batches.
 
     If there is none, return the schedule of the largest batches. Functions that return leaves are
     compiled with it: in bit planes, a few rows would cost as much as a whole block.

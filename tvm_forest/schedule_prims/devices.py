@@ -37,8 +37,9 @@ def gpu_dimension(sch: Schedule, index: str, dimension: str) -> Schedule:
         dimension: "grid.x", "grid.y", "grid.z", "block.x", "block.y" or "block.z".
 
     Raises:
-        ScheduleError: no such loop or dimension, a dimension used twice on a path, a grid index
-            inside a block index, or more threads than a block has.
+        ScheduleError: no such loop or dimension, a loop that runs in another way already, a
+            dimension used twice on a path, a grid index inside a block index, a count of a block
+            index that is not constant, or more threads than a block has.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # grid.x

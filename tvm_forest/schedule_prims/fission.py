@@ -59,7 +59,8 @@ def split(sch: Schedule, index: str, first: str, second: str, at: int) -> Schedu
         at: first value of the second part, on the grid of the loop.
 
     Raises:
-        ScheduleError: no such loop, a symbolic range, or `at` is outside the range or off its grid.
+        ScheduleError: no such loop, a symbolic range, a specialized loop, a name already taken, or
+            `at` is outside the range or off its grid.
 
     Rewrite:
         for tree in (0, 100, 1)   -->   for d1 in (0, 40, 1)
@@ -128,7 +129,8 @@ def specialize(sch: Schedule, index: str) -> Schedule:
         index: loop with at most 64 iterations and loops inside.
 
     Raises:
-        ScheduleError: no such loop, a leaf, or too many or a symbolic number of iterations.
+        ScheduleError: no such loop, a leaf, specialized already, or too many or a symbolic number
+            of iterations.
 
     Rewrite:
         for t0 in (0, 4, 2)   -->   for t0 in (0, 4, 2)        # specialize
@@ -218,7 +220,7 @@ def _annotate_walks(by: str, hops: int) -> dict[str, Any]:
 
 
 def _list_depths(sch: Schedule, loop: Loop, depths: tuple[int, ...]) -> list[int]:
-    """Return the deepest tree of each iteration, over the tree loops around and inside."""
+    """Return the depth of the deepest tree of each iteration, over loops around and inside."""
     leaves = [x.name for x in loop.traverse() if not x.children]
     deepest = []
     for k in range(loop.count or 0):

@@ -76,10 +76,11 @@ def check_exact(sch: Schedule) -> None:
 
 
 def check_device(sch: Schedule, target: Target) -> None:
-    """Refuse GPU loops for a CPU target, and CPU threads for a GPU target.
+    """Refuse a schedule that the target cannot run.
 
     Raises:
-        ScheduleError: a loop does not fit the target.
+        ScheduleError: a loop for a GPU, and the target is a CPU; or the target is a GPU, and a loop
+            is for CPU threads, none is mapped to the GPU, or the layout is for CPUs.
     """
     loops = sch.loops()
     on_gpu = [loop for loop in loops if loop.gpu or loop.cooperate or loop.cache == "shared"]

@@ -202,7 +202,8 @@ def parallel(sch: Schedule, index: str) -> Schedule:
         index: loop to run in parallel.
 
     Raises:
-        ScheduleError: no such loop, mapped to a GPU, or loops between it and another parallel one.
+        ScheduleError: no such loop, one that runs in another way already, a schedule for GPUs, or
+            loops between it and another parallel one.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   parallel b0 in (0, n, 64)

@@ -91,8 +91,8 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
         how: "auto", "pack", "prefetch", "stream" or "shared".
 
     Raises:
-        ScheduleError: no such loop, a class loop, another word, an unbounded set of rows, or
-            interleaved walks of several iterations.
+        ScheduleError: no such loop, a class loop, cached already, another word, an unbounded set of
+            rows, or interleaved walks of several iterations.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # cache pack

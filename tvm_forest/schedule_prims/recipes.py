@@ -127,7 +127,7 @@ def row_and_tree_parallel(sch: Schedule, row_parts: int = 2, tree_parts: int = 2
 
 
 def two_trees_at_a_time(sch: Schedule, trees: int = 2) -> Schedule:
-    """Walk every row through two trees before the next two are fetched (E12, first).
+    """Walk every row through `trees` trees before the next ones are fetched (E12, first).
 
     The draft of [SF] on the scheduling language. Keeps the order of additions.
 
@@ -139,7 +139,7 @@ def two_trees_at_a_time(sch: Schedule, trees: int = 2) -> Schedule:
 
 
 def rows_by_trees(sch: Schedule, rows: int = 4, trees: int = 2) -> Schedule:
-    """Walk tiles of 4 rows x 2 trees (E12, second).
+    """Walk tiles of `rows` rows x `trees` trees (E12, second).
 
     The draft of [SF] on the scheduling language. Keeps the order of additions.
 

@@ -33,10 +33,10 @@ def atomic_reduce(sch: Schedule, index: str) -> Schedule:
     Pass: PrivatizeSums.
 
     Args:
-        index: a parallel loop over trees.
+        index: a loop over trees that is parallel, or mapped to a GPU.
 
     Raises:
-        ScheduleError: no such loop, over rows, or sequential.
+        ScheduleError: no such loop, over rows or classes, sequential, or with another reduction.
 
     Rewrite:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce atomic
@@ -61,11 +61,11 @@ def ordered_reduce(sch: Schedule, index: str) -> Schedule:
     Pass: PrivatizeSums.
 
     Args:
-        index: a parallel loop over trees.
+        index: a loop over trees that is parallel, or mapped to a GPU.
 
     Raises:
-        ScheduleError: no such loop, over rows, sequential, or another concurrent loop over trees
-            uses another reduction.
+        ScheduleError: no such loop, over rows or classes, sequential, or this or another concurrent
+            loop over trees uses another reduction.
 
     Rewrite:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce ordered
@@ -90,7 +90,8 @@ def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
             of a GPU loop must be a multiple of it.
 
     Raises:
-        ScheduleError: no such loop, over rows, sequential, on another dimension, or another width.
+        ScheduleError: no such loop, over rows or classes, sequential, on another dimension, with
+            another reduction, or another width.
 
     Rewrite:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce vector 8
@@ -119,7 +120,8 @@ def shared_reduce(sch: Schedule, index: str) -> Schedule:
         index: a loop over trees that is mapped to a block dimension.
 
     Raises:
-        ScheduleError: no such loop, over rows, or not mapped to a block dimension.
+        ScheduleError: no such loop, over rows or classes, not mapped to a block dimension, or with
+            another reduction.
 
     Rewrite:
         for t1 in (0, 20, 1)   # block.y   -->   for t1 in (0, 20, 1)   # block.y; reduce shared
@@ -132,7 +134,10 @@ def shared_reduce(sch: Schedule, index: str) -> Schedule:
 
 
 def _find_conflict(sch: Schedule, index: str, why: str, remedy: str = "make it parallel") -> Loop:
-    """Return a loop whose concurrent iterations add to the same margin, or refuse it."""
+    """Return a concurrent loop over trees that has no reduction yet, or refuse it.
+
+    Its iterations add to the same margin.
+    """
     loop = find_loop(sch, index)
     if loop.kind != "tree":
         values = "rows" if loop.kind == "batch" else "classes"

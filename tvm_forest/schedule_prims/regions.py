@@ -65,7 +65,7 @@ def adds_in_order(nest: Loop) -> bool:
     two leaf loops with the same rows and classes the first must have the smaller trees. For
     example, `t0` in (0, 8, 4) around `t1` in (0, 4, 1) is in order, but `t1` in (0, 4, 1) around
     `t0` in (0, 8, 4) visits trees 0, 4, 1, 5, ... Inside a region of `find_ordered_regions`, any
-    order is allowed.
+    order is allowed; elsewhere no loop over trees may be concurrent.
     """
     inside = {x.name for region in find_ordered_regions(nest) for x in region.traverse()}
     loops = [loop for loop in nest.traverse() if loop.name not in inside]

@@ -123,7 +123,7 @@ class Schedule(Nest):
         return -(-self.trees // self.round_size)
 
     def is_default(self) -> bool:
-        """Return whether no directive has changed the nest."""
+        """Return whether this schedule equals the one without directives."""
         return self == self.fresh()
 
     def fresh(self) -> Schedule:
@@ -203,7 +203,8 @@ class Schedule(Nest):
                 for t0 in (0, 96, 8)     # reorder("batch", "t1", "t0")
 
         Raises:
-            ScheduleError: a directive refuses a nest that TVM's primitives have made.
+            ScheduleError: a loop has copies, or a directive refuses a nest that TVM's primitives
+                have made.
         """
         for loop in self.nest.traverse():
             if len(loop.children) > 1 or loop.is_specialized:
@@ -225,7 +226,7 @@ class Schedule(Nest):
         return _mark(sch, {names[loop.name]: marks_of(loop) for loop in self.loops()})
 
     def without(self, *directives: str) -> Schedule:
-        """Replay the trace without the steps of some directives."""
+        """Return the schedule of the trace without the steps of some directives."""
         return self.fresh().take_steps(x for x in self.steps if x.do not in directives)
 
     def take_steps(self, steps: Iterable[TraceStep]) -> Schedule:

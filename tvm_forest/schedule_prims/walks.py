@@ -250,8 +250,8 @@ class WalkForm:
         kind: "loop", "unroll" for unrolled walks, or "peel".
         hops: number of unrolled or peeled hops.
         check: whether a leaf test follows every peeled hop.
-        even: whether all trees of the loop are equally deep, and as deep as the unrolled walk; not
-            set for peeled walks.
+        even: whether all trees of the loop are equally deep, and as deep as the unrolled walk; True
+            for peeled walks, of which it says nothing.
         by_team: whether a team of threads decides each tile together, see `cooperate`.
     """
 

@@ -150,7 +150,7 @@ def price_spaces(spaces: Sequence[Space]) -> list[Array]:
 
 
 def estimate(points: Sequence[Point], work: Workload, batch: int) -> Array:
-    """Return float64 (P,), for each point the expected log of the nanoseconds per hop of a row."""
+    """Return float64 (P,), for each point the log of the expected nanoseconds per hop of a row."""
     prices = np.zeros(len(points))
     for family in _tabulate(points, [batch] * len(points)):
         prices[family.at] = sum(_price_parts(family, work, work.machine).values())
@@ -161,20 +161,21 @@ class Surrogate:
     """Predicts the time of each point from its price and from the points measured so far."""
 
     def __init__(self, points: Sequence[Point], expected: Array) -> None:
-        """Start with the prices of P points."""
+        """Start with P points, and with what `estimate` expects of them, float64 (P,)."""
         self._expected = expected
         self._covariance = POINT_ERROR**2 * np.exp(-_distances(points)) + COMMON_ERROR**2
         self.known: dict[int, float] = {}
 
     def learn(self, place: int, hop: float) -> None:
-        """Record the nanoseconds per hop of a point; infinity if it cannot be built."""
+        """Record the nanoseconds per hop of the point at this index; infinity if not built."""
         failed = float(self.predict()[0][place]) + FAILURE
         self.known[place] = math.log(hop) if hop < math.inf else failed
 
     def predict(self) -> tuple[Array, Array]:
-        """Return the expected value and the standard deviation of each point, float64 (P,).
+        """Return the expected value and standard deviation of each point, float64 (P,) each.
 
-        If the measured points deviate more than expected, the deviations of the others grow too.
+        They are of the log of the nanoseconds per hop of a row. If the measured points deviate more
+        than expected, the deviations of the others grow too.
         """
         at = list(self.known)
         if not at:
@@ -188,7 +189,7 @@ class Surrogate:
 
 
 def _distances(points: Sequence[Point]) -> Array:
-    """Return the distances between points, float64 (P, P)."""
+    """Return how much points differ, float64 (P, P); errors of similar points are similar."""
     octaves = np.array([math.log2(point.block or 1 << 13) for point in points])
     distances = BLOCK_DISTANCE * np.abs(octaves[:, None] - octaves)
     for name, distance in DISTANCES.items():

@@ -109,7 +109,10 @@ def describe_problem(work: Workload, batch: int) -> GpuProblem:
 
 
 def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
-    """Yield the candidate points for a default schedule."""
+    """Yield the points of which the one with the lowest estimate becomes a default schedule.
+
+    In the first one each row has a thread; the others can run, and add tree by tree.
+    """
     alone = _give_rows_threads(work)._replace(factor=TOGETHER)
     yield alone
     threads = {min(2**k, problem.rounds) for k in range(1, MAX_BLOCK_THREADS.bit_length())}
@@ -159,7 +162,7 @@ def _left_by_ranks(point: GpuPoint, problem: GpuProblem) -> int:
 
 
 def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
-    """Return whether `RANKS` is possible and pays: trees are padded, and rows coded."""
+    """Return whether the point `RANKS` can run, and pays although trees are padded."""
     if problem.features > MAX_COLUMNS_PER_TREE * problem.rounds * problem.walks:
         return False
     slots = work.forest.n_trees << work.deepest + 1

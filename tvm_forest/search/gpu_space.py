@@ -73,7 +73,7 @@ class GpuSpace:
 
     @classmethod
     def of(cls, forest: Forest, target: Target, batch: int, exact: bool = True) -> GpuSpace:
-        """Return the space of a model."""
+        """Return the space of a model, for a GPU and batches of this size."""
         work = Workload.of(forest, target)
         forest, by_depth = work.forest, work.start.sort_trees()
         depths = rewrite(forest, by_depth).depths.reshape(-1, forest.round_size).max(axis=1)
@@ -140,7 +140,8 @@ class GpuSpace:
         """Return the points to try first, the most promising ones first.
 
         These are the points of Algorithm 1, with ordered additions if the order must be kept. If
-        none of them can run, a row has one thread, and a block has more rows.
+        none of them can run, a row has one thread, and a block has more rows. For large batches
+        `RANKS` comes before them.
         """
         sizes = (32, 64) if silvanforge.has_small_blocks(self.problem) else (64, 128)
         paper = [self._cache_rows(self._settle(p)) for p in silvanforge.first_phase(self.problem)]
@@ -154,19 +155,22 @@ class GpuSpace:
         return [*first, *sorted(dict.fromkeys(points), key=self.cycles)]
 
     def _settle(self, point: GpuPoint) -> GpuPoint:
-        """Set a point's reduction: none for one thread per row, else ordered if required."""
+        """Return a point with the reduction that it needs, and a chunk of trees that fits.
+
+        There is no reduction if a row has one thread; otherwise it is ordered if required.
+        """
         if point.is_alone or self.exact:
             point = point._replace(shared=False if point.is_alone else "ordered")
         return silvanforge.fit_chunk(point._replace(tree_chunk=0), self.problem)
 
     def _cache_rows(self, point: GpuPoint) -> GpuPoint:
-        """Cache rows in shared memory if they fit."""
+        """Return the point with rows cached in shared memory, or not cached if they do not fit."""
         cached = point._replace(cache_rows=True)
         fits = silvanforge.count_shared_bytes(cached, self.problem) < self.problem.block_bytes
         return cached._replace(cache_rows=fits)
 
     def vary(self, point: GpuPoint, name: str) -> list[GpuPoint]:
-        """Return the points with all values of one parameter, the most promising first."""
+        """Return the points with the values of one parameter that can run, most promising first."""
         points = [point._replace(**{name: value}) for value in VALUES[name]]
         if name == "tree_blocks" and not point.shared:
             points += [p._replace(shared="atomic") for p in points]
@@ -179,7 +183,10 @@ class GpuSpace:
 
 
 def _count_straight_lines(sch: Schedule) -> int:
-    """Count the loops of unrolled walks; 1 if there would be too many, and all are as long."""
+    """Return into how many loops unrolled walks split the trees.
+
+    It is 1 if there would be too many, since all walks are then as long as the longest.
+    """
     try:
         return len(sch.split_by_depth("tree").pieces("tree"))
     except ScheduleError:

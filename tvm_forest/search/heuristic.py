@@ -72,7 +72,7 @@ def choose_points(work: Workload) -> set[Point]:
 
 
 def write_points(work: Workload, points: Iterable[Point]) -> list[Schedule]:
-    """Write the schedules of points, for a model whose spaces contain them."""
+    """Return the schedules of those points that the model's spaces contain."""
     layouts, tiled = fitting_layouts(work), not is_too_large_for_tiles(work)
     written = list[Schedule]()
     for point in points:
@@ -94,7 +94,7 @@ def hop_schedule(forest: Forest, target: Target) -> Schedule:
 
 
 def choose(work: Workload) -> dict[int, Choice]:
-    """Return a choice per size in `BATCHES`, except those equal to the previous one."""
+    """Return the choices by the least size of `BATCHES` that each serves, see the module."""
     chosen, last = dict[int, Choice](), 0
     spaces = [Space(work, work.start, batch, threads=False) for batch in BATCHES]
     for batch, space, prices in zip(BATCHES, spaces, price_spaces(spaces), strict=True):
@@ -127,7 +127,7 @@ def _list_by_price(space: Space, prices: Array) -> Iterator[tuple[float, Point, 
 
 
 def _price_again(point: Point, space: Space, prices: Array) -> float:
-    """Return the price in a space of a point chosen for smaller batches, perhaps not in it."""
+    """Return the price in a space of a point of a space of smaller batches."""
     at = number_points(space.key).get(point)
     return price(point, space.facts, space.batch) if at is None else float(prices[at])
 

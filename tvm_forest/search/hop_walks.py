@@ -151,7 +151,14 @@ def _asks_for_ends(point: Point) -> bool:
 
 
 def _count_hops(work: Workload, hops: str, together: int, levels: float) -> float:
-    """Return the hops of a row through all trees."""
+    """Return the hops of a row through all trees; if `hops` is "peel", walks end at their leaves.
+
+    Args:
+        work: the model.
+        hops: see `Point.hops`; "loop" for vector lanes, which do not test for leaves.
+        together: number of walks that run until the last of them ends.
+        levels: levels of a tree that a hop decides.
+    """
     if hops == "peel":
         return work.count_hops(together, levels)
     return work.count_unasked_hops(float(int(levels)))

@@ -53,14 +53,14 @@ def is_too_large_for_tiles(work: Workload) -> bool:
 
 
 def find_obstacle_to_complete(work: Workload) -> str | None:
-    """Return why complete trees would be much larger than the model's trees."""
+    """Return why complete trees would be much larger than the model's trees; None if not."""
     if work.slots_per_node <= MAX_SLOTS_PER_NODE:
         return None
     return f"{work.slots_per_node:.3g} slots for each node, {MAX_SLOTS_PER_NODE} at most"
 
 
 def find_obstacle_to_words(work: Workload) -> str | None:
-    """Return why a threshold, feature and child do not fit a word of 8 bytes."""
+    """Return why a threshold, feature and child do not fit a word of 8 bytes; None if they do."""
     forest = work.forest
     if forest.threshold.dtype != np.float32 and forest.row_dtype != "float32":
         return f"rows are {forest.row_dtype}, a word holds float32"
@@ -71,7 +71,7 @@ def find_obstacle_to_words(work: Workload) -> str | None:
 
 
 def find_obstacle_to_codes(work: Workload) -> str | None:
-    """Return why rank, column and child do not fit a word, or there are too many categories."""
+    """Return why rank, column and child do not fit a word, or categories the codes; else None."""
     thresholds = int(work.forest.cuts_per_column.max(initial=0))
     layout: Any = find(CODED)
     rank, column, link, word = layout.node_bits(work.forest)
@@ -83,7 +83,7 @@ def find_obstacle_to_codes(work: Workload) -> str | None:
 
 
 def find_obstacle_to_permutes(work: Workload) -> str | None:
-    """Return why bytes cannot hold all fields of nodes, or the CPU cannot permute bytes."""
+    """Return why walks by permutes are not possible for a model and CPU; None if they are."""
     if not work.target.has(PERMUTE_ABILITY):
         return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
     if work.forest.leaf_const is not None:
@@ -94,7 +94,7 @@ def find_obstacle_to_permutes(work: Workload) -> str | None:
 
 
 def find_obstacle_to_octets(work: Workload) -> str | None:
-    """Return why byte tiles cannot hold a model, or the CPU cannot permute bytes."""
+    """Return why walks by octets are not possible for a model and CPU, or do not pay; else None."""
     if not work.target.has(PERMUTE_ABILITY):
         return f"this CPU, as far as known, has no {PERMUTE_ABILITY}"
     if work.forest.leaf_const is not None:
@@ -105,7 +105,7 @@ def find_obstacle_to_octets(work: Workload) -> str | None:
 
 
 def find_obstacle_to_planes(work: Workload) -> str | None:
-    """Return why bit planes cannot hold a model."""
+    """Return why walks by bit planes are not possible for a model and CPU; None if they are."""
     if work.forest.leaf_const is not None:
         return "linear leaves read the rows themselves"
     if not work.target.has_bit_masks:
@@ -118,7 +118,7 @@ def find_obstacle_to_planes(work: Workload) -> str | None:
 
 
 def find_obstacle_to_pieces(work: Workload) -> str | None:
-    """Return why the layout of pieces cannot hold a model, or would not be faster."""
+    """Return why the layout of pieces cannot hold a model, or would not be faster; else None."""
     triple = str(dict(work.target.options).get("mtriple", "x86_64"))
     if work.target.has("neon") or not triple.startswith("x86_64"):
         return "only on x86-64 it is known what they take"
@@ -143,7 +143,10 @@ OBSTACLES: dict[str, Callable[[Workload], str | None]] = {
 
 
 def fitting_layouts(work: Workload) -> frozenset[str]:
-    """Return the layouts that hold a model without tiles; with sets of categories, coded ones."""
+    """Return the layouts that hold a model without tiles; `ANY_FOREST` if no other does.
+
+    A model with sets of categories is tried only with layouts that make membership columns.
+    """
     return work.ask_once(_find_fitting)
 
 

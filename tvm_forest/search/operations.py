@@ -91,7 +91,7 @@ class PointTable:
         batch: int (P,), number of rows in a call.
         blocks: block size, in rows; 0 for the whole batch.
         order: the kind of the innermost loop.
-        alike: a property that all points share.
+        alike: an empty property, which all points share, for operations of one name.
     """
 
     def __init__(self, points: Sequence[Point], batches: Sequence[int]) -> None:
@@ -103,7 +103,7 @@ class PointTable:
 
     @property
     def block(self) -> Array:
-        """Int (P,), block size in rows."""
+        """Int (P,), block size in rows; 0 for the whole batch."""
         return np.array(self.blocks.each)[self.blocks.of]
 
     def name(self, name: str, counts: Array | float) -> Operation:
@@ -117,7 +117,7 @@ class PointTable:
     def count_leaves(
         self, work: Workload, ways: Ways, share: Array | float = 1.0
     ) -> Iterator[Operation]:
-        """Yield the operations at the ends of walks, named by `ways`; `share` of them counts."""
+        """Yield the look-ups of leaves, named by `ways`; their number is `share` for each tree."""
         trees = float(work.forest.n_trees)
         if work.forest.has_vectors:
             yield self.name_by(ways, "leaf vector ", trees * share)
@@ -127,7 +127,10 @@ class PointTable:
 
 
 def count_coding(table: PointTable, work: Workload) -> Iterator[Operation]:
-    """Yield the searches that code a row, by number of steps; single rows cost more."""
+    """Yield the searches that code a row, by number of steps, and what they wait for.
+
+    A search costs more if rows are coded one by one.
+    """
     alone = [" alone" if order == "trees" else "" for order in table.order.each]
     for steps, columns in work.columns_by_steps.items():
         names = [f"code {work.forest.row_dtype} {min(steps, 3)}{way}" for way in alone]

@@ -157,7 +157,10 @@ def _keeps_terms_near(point: GpuPoint) -> bool:
 
 
 def fit_chunk(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
-    """Return a point that adds in order, with chunks of trees whose terms fit beside the rows."""
+    """Return a point with chunks of trees whose terms fit in shared memory beside the rows.
+
+    Points that do not add in order, or share trees among blocks, are returned unchanged.
+    """
     if not _keeps_terms_near(point):
         return point
     whole, one = (point._replace(tree_chunk=x) for x in (0, point.tree_threads))

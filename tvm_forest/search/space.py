@@ -108,7 +108,10 @@ class SpaceKey(NamedTuple):
                     yield tile, layout
 
     def blocks(self, layout: str) -> Iterator[tuple[int, str]]:
-        """Yield (block size, order of the innermost loop) pairs; a single row has no blocks."""
+        """Yield (block size, order of the innermost loop) pairs; size 0 is the whole batch.
+
+        A single row has the one pair (0, "trees"), or none if rows are the lanes of vectors.
+        """
         if layout in SIMDIZED:
             sizes = sorted(LANE_COUNTS[SIMDIZED[layout]]) if self.batch > 1 else []
             yield from ((x, "rows") for x in sizes if x <= max(self.batch, sizes[0]))
@@ -143,7 +146,7 @@ def list_points(key: SpaceKey) -> tuple[Point, ...]:
 
 @functools.lru_cache(maxsize=64)
 def number_points(key: SpaceKey) -> dict[Point, int]:
-    """Return the index of each of these points."""
+    """Return the index of each point in `list_points(key)`."""
     return {point: at for at, point in enumerate(list_points(key))}
 
 
@@ -176,7 +179,7 @@ class Space:
         return self.batch * max(1, self.facts.hops)
 
     def points(self) -> dict[Point, Schedule]:
-        """Return every point and its schedule, in a fixed order."""
+        """Return every point that has a schedule, with that schedule, in a fixed order."""
         written = ((point, self.schedule(point)) for point in self.candidates())
         return {point: sch for point, sch in written if sch is not None}
 
@@ -197,7 +200,7 @@ class Space:
         return list_points(self.key)
 
     def schedule(self, point: Point) -> Schedule | None:
-        """Return the schedule of a point; None where a directive refuses it."""
+        """Return the schedule of a point; None if refused, or if it changes the order of trees."""
         try:
             sch = self.write(point)
         except ScheduleError:
@@ -229,7 +232,7 @@ class ProblemSize(NamedTuple):
 
     @classmethod
     def of(cls, work: Workload) -> ProblemSize:
-        """Return the problem of a model."""
+        """Return the problem size of a model."""
         start = work.start
         return cls(start.trees, start.classes, start.vectors, start.depths, work.shallowest)
 
@@ -272,14 +275,14 @@ def inner_loops(sch: Schedule) -> tuple[str, ...]:
 
 
 def make_lanes(sch: Schedule) -> Schedule:
-    """Make the rows of a block vector lanes."""
+    """Make the rows of a block the lanes of vectors, up to `LANES` rows each."""
     if "b1" not in sch.names() or (sch["b1"].count or 0) <= LANES:
         return sch.simdize(sch.leaves()[0].name)
     return sch.tile("b1", "b10", "b11", LANES).simdize("b11")
 
 
 def peel(sch: Schedule, shallowest: int, index: str) -> Schedule:
-    """Peel up to two hops that no walk ends in; if a root is a leaf, one that is checked.
+    """Peel up to two hops, one of tiles, that no walk ends in; if a root is a leaf, a checked one.
 
     Args:
         sch: a schedule.
@@ -304,7 +307,7 @@ class Choice(NamedTuple):
     shared: bool
 
     def write(self, work: Workload) -> Schedule:
-        """Return the schedule, with parallel rows if there are several cores."""
+        """Return the schedule; rows are parallel if `shared`, and if there are several cores."""
         outer = self.schedule.nest.children[0]
         if self.shared and work.target.cores > 1 and outer.kind == "batch":
             return write_schedule(ProblemSize.of(work), self.point._replace(parallel=True))

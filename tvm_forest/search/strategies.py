@@ -74,7 +74,10 @@ def search_guided(space: Space, measure: Measure, rng: random.Random) -> None:
 
 
 def search_exhaustively(space: Any, measure: Measure, rng: random.Random) -> None:
-    """Measure every point in random order, so that an interrupted search is a fair sample."""
+    """Measure the default schedule, then all points in random order.
+
+    So an interrupted search is a fair sample.
+    """
     measure(space.default)
     points = list(space.points())
     rng.shuffle(points)
@@ -114,7 +117,10 @@ def neighbours(sch: Schedule) -> Iterator[Schedule]:
 
 
 def select_fastest(points: Sequence[T], measure: Callable[[T], float], count: int) -> list[T]:
-    """Measure points in turn; return the fastest, the earlier of equal ones first."""
+    """Measure points in turn; return the `count` fastest, the earlier of equal ones first.
+
+    Those that cannot be built are left out; if none can, the first point is returned.
+    """
     times = {i: measure(point) for i, point in enumerate(points)}
     order = sorted(times, key=times.__getitem__)
     return [points[i] for i in order[:count] if times[i] < math.inf] or [*points[:1]]

@@ -144,7 +144,7 @@ class Workload:
         return self.forest.leaf_table.values if self.forest.has_vectors else np.zeros((0, 1))
 
     def count_ends(self, ways: int, levels: float) -> float:
-        """Return the number of leaves of complete trees of tiles.
+        """Return the number of leaves if all trees were complete trees of tiles.
 
         Args:
             ways: number of children of a tile.
@@ -162,7 +162,7 @@ class Workload:
 
     @cached_property
     def _reach(self) -> tuple[Array, Array]:
-        """Number of nodes per level, int64 (D,), and the share of rows that reaches each node."""
+        """Nodes per level, int64 (D,), and the mean share of rows that reaches each, float64."""
         nodes = np.bincount(self.forest.hop_depth)
         ends = np.bincount(self.leaf_depths, self._leaf_share, len(nodes))
         return nodes, ends[::-1].cumsum()[::-1] / nodes
@@ -246,7 +246,7 @@ class Workload:
 
     @property
     def cut_bytes(self) -> int:
-        """Bytes of the cuts that searches read: at least one step of each."""
+        """Bytes of the cuts that the searches of a row read: 16 cuts in each step."""
         item = np.dtype(self.forest.row_dtype).itemsize
         return 16 * item * sum(steps * n for steps, n in self.columns_by_steps.items())
 
@@ -341,7 +341,7 @@ class Workload:
 
     @property
     def all_oblivious(self) -> bool:
-        """Whether all trees are oblivious, so that bit planes need no selections."""
+        """Whether bit planes store all trees as one test per level, and need no selections."""
         return bool(self._has_levels.all())
 
     @cached_property
@@ -356,7 +356,7 @@ class Workload:
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """How bit planes look up leaves: the number of table entries in registers, or "far"."""
+        """How bit planes look up leaves: "64" or "64 float64", entries in registers, or "far"."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")

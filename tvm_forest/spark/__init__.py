@@ -116,7 +116,7 @@ def predict(
 
 
 def _to_signed(columns: dict[str, Array]) -> dict[str, Array]:
-    """Return columns in dtypes that Spark supports."""
+    """Return columns with unsigned integers as int64, since Spark has no unsigned ones."""
     return {k: x.astype(np.int64) if x.dtype.kind == "u" else x for k, x in columns.items()}
 
 

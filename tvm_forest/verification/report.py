@@ -22,7 +22,8 @@ class Agreement:
         labels_equal: number of rows whose labels are equal; None if there are no labels.
         first_row: index of the first row that differs, with the caller's rows first; None if all
             rows agree.
-        first_tree: the first tree in which that row reaches another leaf; None if not known.
+        first_tree: the first tree in which that row reaches another leaf, or else another leaf
+            value; None if not known.
         left_out: number of rows that were not compared, and the reason.
     """
 

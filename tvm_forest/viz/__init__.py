@@ -249,7 +249,7 @@ def layout(
 
 
 def footprint(model: Any, schedule: Schedule, profile: Profile | None = None) -> dict[str, int]:
-    """Return the bytes of each buffer that a walk to a leaf value reads; see `layout`."""
+    """Return the bytes of each buffer, by name, that a walk to a leaf value reads; see `layout`."""
     return _count_bytes(_pack_model(model, schedule, profile))
 
 

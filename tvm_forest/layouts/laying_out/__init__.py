@@ -156,7 +156,7 @@ class LaidTables:
 
     @cached_property
     def arguments(self) -> list[Array]:
-        """See `LaidFunction.arguments`."""
+        """The arrays passed to the functions between the rows and their outputs."""
         return list(contribution_arrays(self.tables, self.name, self.looks_up).values())
 
 

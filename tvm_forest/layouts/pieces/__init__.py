@@ -70,7 +70,7 @@ class PieceTree(NearTree):
         return self.load("roots", self.tree)
 
     def load(self, name: str, *place: Expr) -> Expr:
-        """Load an element of a buffer."""
+        """Load the element of a buffer, such as a table, at the indices `place`."""
         return tir.BufferLoad(self.buffers[name], list(place))
 
     def first(self, name: str) -> Expr:

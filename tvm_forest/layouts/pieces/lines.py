@@ -1,6 +1,6 @@
 """Defines the fields of a line, and their limits.
 
-takes: nothing; gives: constants; exits as bytes, and back.
+takes: nothing; gives: constants; the exits of lines as bytes, and the reverse.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ MAX_FEATURES = 256
 
 
 def split_bytes(exits: Array) -> Array:
-    """Return exits uint32 (L, 8) as bytes, uint8 (L, 24)."""
+    """Return the exits of L lines, uint32 (L, 8), as three bytes each, uint8 (L, 24)."""
     words = exits.astype("<u4").view(np.uint8).reshape(-1, EXITS, 4)
     return words[:, :, :EXIT_BYTES].reshape(len(exits), -1)
 
 
 def join_bytes(exits: Array) -> Array:
-    """Return the exits, uint32, that these bytes encode."""
+    """Return exits, uint32 (L, 8), given the bytes that `split_bytes` makes, uint8 (L, 24)."""
     words = np.zeros((len(exits), EXITS, 4), np.uint8)
     words[:, :, :EXIT_BYTES] = exits.reshape(-1, EXITS, EXIT_BYTES)
     return words.view("<u4")[:, :, 0]

@@ -150,7 +150,9 @@ def _cut_level(nodes: Nodes, roots: Array) -> _Pieces:
 
 
 def lay_out_group(nodes: Nodes, roots: Array, at: int) -> tuple[Array, Array]:
-    """Pack the pieces of some trees into lines, from line `at` on, and record their places.
+    """Pack the pieces of some trees into lines, from line `at` on.
+
+    `nodes.pointer` of the roots of pieces is set to their lines and places.
 
     Returns:
         lines, dtype LINE (L,), and the number of the leaf at each exit, int32 (8 L,).
@@ -189,10 +191,10 @@ class _Members(NamedTuple):
     """Pieces that have the same place in lines of one filling.
 
     Attributes:
-        filling: filling of the lines.
-        place: place in a line.
+        filling: numbers of exits of the pieces that share a line, one of `shapes.FILLINGS`.
+        place: place among the pieces of a line, from 0.
         size: number of exits of each piece.
-        begin: first exit, and test, of the pieces.
+        begin: index in a line of the first exit, and of the first test, of each piece.
         radix: weight of a shape in the code of a line.
         piece: int64 (K,), the pieces.
         line: int64 (K,), their lines, which are consecutive.
@@ -208,7 +210,7 @@ class _Members(NamedTuple):
 
 
 def _fill_lines(count: Array) -> list[_Members]:
-    """Distribute pieces, given their numbers of tests, among lines."""
+    """Return which pieces share lines, given the number of tests of each piece."""
     left = {size: np.flatnonzero(count == size - 1) for size in range(2, EXITS + 1)}
     members, at = list[_Members](), 0
     for filling in shapes.FILLINGS:

@@ -99,7 +99,7 @@ class LineTables(NamedTuple):
     Attributes:
         ends: uint8 (R, 128), the exit of a line for the outcome of its tests.
         rows: uint16 (codes, 4), the row of `ends` for the piece in each place of a line.
-        first_code: by filling, the code of a line all of whose pieces have their first shapes.
+        first_code: by filling, see `FILLINGS`, the code of a line whose pieces all have shape 0.
     """
 
     ends: Array

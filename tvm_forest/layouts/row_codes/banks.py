@@ -48,7 +48,7 @@ class BankCode(RankCode):
 
     @property
     def in_word(self) -> int:
-        """Number of codes in a word."""
+        """Number of codes in a word of 4 bytes."""
         return WORD_BYTES // np.dtype(self.dtype).itemsize
 
     @property
@@ -57,7 +57,7 @@ class BankCode(RankCode):
         return -(-self.columns // self.in_word) * LANES * self.in_word
 
     def place(self, column: Any) -> Any:
-        """Return the offset of a column's code from that of column 0 of the row."""
+        """Return the offset of a column's code from that of column 0 of the row, in codes."""
         return column // self.in_word * (LANES * self.in_word) + column % self.in_word
 
 
@@ -67,7 +67,7 @@ class BankedTests(NamedTuple):
     Attributes:
         code: how rows are coded.
         arrays: arrays that searches read: features, first cut of each column, and all cuts.
-        place: int64 (N,), offset of the code that a node tests, 0 at leaves.
+        place: int64 (N,), `BankCode.place` of the column that a node tests, 0 at leaves.
         rank: int64 (N,), code of the node's threshold, 0 at leaves.
     """
 

@@ -64,7 +64,7 @@ class SideCodes(NamedTuple):
     missing: Array
 
     def take(self, columns: Array) -> SideCodes:
-        """Return the codes of some columns."""
+        """Return the codes of the membership columns with these indices."""
         return SideCodes(*(field[columns] for field in self))
 
 

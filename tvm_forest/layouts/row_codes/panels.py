@@ -10,8 +10,8 @@ panel, whose columns stay in the first-level cache while they are coded:
                                                          begin
 
 A column of up to 15 cuts is compared with each of them, which yields planes at once: `test_place`
-and `test_cut` hold the column and cut of each test. One of up to 255 cuts is searched, either as
-all row codes are, see `ranks`, or by permutes, for which its cuts are in tables, one per level:
+and `test_cut` hold the column and cut of each test. One of more cuts is searched as all row codes
+are, see `ranks`, or, with up to 255 cuts, by permutes: its cuts are in tables, one per level:
 
     level 0                       4                      table 0      4
     level 1             2                   6            table 1      2 6
@@ -71,7 +71,7 @@ class PanelCode:
 
     Attributes:
         width: features of a unit, 4, or fewer if rows are narrower.
-        panels: number of panels; the array `panel_units` holds how many units are used.
+        panels: number of panels; the array `panel_units` holds how many units each one uses.
         most: units of a panel, except the last.
         dtype: dtype of cuts, and of the values compared with them.
         groups: groups of columns, in order; `panel_stops` holds the columns of each, maybe none.

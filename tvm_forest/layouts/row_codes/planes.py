@@ -9,7 +9,7 @@ all tests of its column from the k-th on:
 
     plane[column_planes[c] + k] = code(x[c]) <= k
 
-A column of up to 255 cuts is searched in two parts, high and low: 16 h + l = code. The search
+A column of 16 to 255 cuts is searched in two parts, high and low: 16 h + l = code. The search
 counts with the comparison that is true for NaN where missing values go right. Then a NaN reaches
 all cuts, as it should, but every value also reaches the padding after the last cut, in both steps.
 The three numbers of `column_parts` correct this: what to subtract from h, and from l if h is the
@@ -79,7 +79,7 @@ class PlaneCode:
 
     @property
     def searched(self) -> list[tuple[int, int, int]]:
-        """Searched groups: (steps, first group, last group) for each number of steps."""
+        """(steps, first group, last group) for each number of steps above 1, last inclusive."""
         groups = [(k, x.steps) for k, x in enumerate(self.ranks.groups) if not x.asked]
         alike = [(n, [k for k, _ in some]) for n, some in groupby(groups, itemgetter(1))]
         return [(n, some[0], some[-1]) for n, some in alike if n > 1]
@@ -90,7 +90,8 @@ class PlaneTests(NamedTuple):
 
     Attributes:
         code: how rows become planes.
-        arrays: arrays of searches and unions, first plane of each column, and the overcounts.
+        arrays: arrays of searches, panels and unions, the first plane of each column, and
+            `column_parts`, see the module's docstring.
         plane: int64 (N,), plane of each node's test, 0 at leaves.
     """
 

@@ -58,7 +58,7 @@ class SearchGroup:
 
     Attributes:
         stop: index after the last search.
-        steps: steps of a search.
+        steps: number of steps of each search.
         missing_left: whether missing values go to the left.
         asked: whether the search finds the number of a category; then it counts cuts <= the value,
             whatever comparison the model uses.
@@ -152,7 +152,10 @@ class RankedTests(NamedTuple):
         return self.tests.spread(self.codes)
 
     def answer_arrays(self) -> dict[str, Array]:
-        """Return the codes of each category number in all columns of its feature."""
+        """Return the array "answers": for each category number, the codes in its columns.
+
+        Empty if no feature is categorical.
+        """
         if not self.categorical:
             return {}
         return {"answers": np.concatenate([x.codes.ravel() for x in self.categorical])}
@@ -232,7 +235,10 @@ def _plan_searches(
     categorical: list[tuple[CategoricalFeature, Array]],
     by_levels: bool,
 ) -> tuple[RankCode, dict[str, Array], Array]:
-    """Return the row code, the arrays of the searches, and the places of the coded columns."""
+    """Return the row code, the arrays of the searches, and the order of the coded columns.
+
+    The order is the index in `tests.keys` of each column of a coded row.
+    """
     searched = int(np.searchsorted(tests.keys, 2 * forest.row_width))
     counts = np.bincount(tests.column, minlength=len(tests.keys))[:searched]
     keys = tests.keys[:searched]
@@ -306,7 +312,10 @@ def count_cuts_before(step: int) -> int:
 def _write_cut_tables(
     counts: Array, steps: Array, column: Array, place: Array, cut: Array
 ) -> tuple[Array, Array]:
-    """Return where the cuts of each search begin, and all cuts, padded with NaN."""
+    """Return where the table of each search begins, and all tables: cuts, padded with NaN.
+
+    A table holds the cuts of its steps one after the other, see the module's docstring.
+    """
     offsets = np.array([0, *(count_cuts_before(step) for step in range(4))])[steps]
     sizes = offsets + CUTS_IN_STEP * (counts // CUTS_IN_STEP + 1)
     at = np.cumsum(sizes) - sizes

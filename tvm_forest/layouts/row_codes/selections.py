@@ -59,9 +59,9 @@ class Selections(NamedTuple):
 
 
 def has_levels(forest: Forest) -> Array:
-    """Return bool (T,), whether a tree's levels have one test each, used as bits of leaf numbers.
+    """Return bool (T,), whether a tree is stored as one test per level, see `bitsliced`.
 
-    True for oblivious trees, unless nearly all of them are stumps.
+    True for oblivious trees, if enough trees of the model are oblivious and no stumps.
     """
     oblivious = forest.is_oblivious
     worth = np.sum(oblivious & (forest.depths > 1)) * MIN_SHARE
@@ -69,7 +69,10 @@ def has_levels(forest: Forest) -> Array:
 
 
 def is_listed(forest: Forest) -> Array:
-    """Return bool (T,), whether a tree is too deep, sparse or rare to be made complete."""
+    """Return bool (T,), whether a tree is a list of selections, since completing it does not pay.
+
+    Such a tree is too deep, mostly empty when complete, or of a depth that few trees have.
+    """
     by_levels = has_levels(forest)
     depth = np.minimum(forest.depths.astype(np.int64), 40)
     listed = (depth > MAX_DEPTH) | (1 << depth > MAX_SLOTS_PER_LEAF * forest.leaf_counts)

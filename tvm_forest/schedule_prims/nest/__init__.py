@@ -130,7 +130,7 @@ class Loop:
 
     @property
     def is_walked_alike(self) -> bool:
-        """Whether the loop is one vector walk whose code does not depend on the shapes of trees."""
+        """Whether one vector walk does the loop by code that does not depend on trees' shapes."""
         return self.simdize not in (None, "gather")
 
     @property
@@ -302,18 +302,18 @@ class Nest:
         return bare == whole and not (guarded or shared)
 
     def loops(self) -> tuple[Loop, ...]:
-        """Return all live loops, outermost first."""
+        """Return all loops of the nest, outermost first; replaced ones are not among them."""
         return tuple(self.nest.traverse())[1:]
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all live loops, outermost first."""
+        """Return the names of all loops of the nest, outermost first."""
         return tuple(loop.name for loop in self.loops())
 
     def __getitem__(self, name: str) -> Loop:
-        """Return the live loop of that name.
+        """Return the loop of that name.
 
         Raises:
-            KeyError: no live loop has that name.
+            KeyError: no loop of the nest has that name; it may have been replaced.
         """
         return {loop.name: loop for loop in self.loops()}[name]
 
@@ -326,7 +326,7 @@ class Nest:
         return tuple(x for loop in self.nest.children for x in find_leaf_loops(loop, self.vectors))
 
     def copies(self, name: str) -> tuple[str, ...]:
-        """Return the live loops that were made from a loop, itself included, in order.
+        """Return the names of the loops that a loop has become, its own if it is still there.
 
         After `tile("batch", "b0", "b1", 64)` and `split("tree", "d1", "d2", 4)` around `b1`, those
         of "batch" are `b0`, `b1@d1` and `b1@d2`.

@@ -43,10 +43,11 @@ that guards exclude.
 
 
 def does_each_once(nest: Nest) -> bool:
-    """Return whether the loops cover every row, class and tree exactly once.
+    """Return whether the loops certainly cover every row, class and tree exactly once.
 
     This is checked for a few rows, and for more rows than the largest tile: a nest treats all tiles
-    as it treats the first two.
+    as it treats the first two. False also where it cannot be checked: a guard compares loops of two
+    kinds, an end of classes or trees is not a number, or there are too many values.
     """
     kinds = {x.name: x.kind for x in nest.loops()}
     for guard in nest.guards:

@@ -194,7 +194,7 @@ def _make_spaces(
 def make_setup(
     forest: Forest, target: Target, largest: int, rows: Any, seed: int, n_jobs: int | None
 ) -> tuple[measure.TrialSetup, str]:
-    """Return the setup that all candidates share, and a name of the rows.
+    """Return the setup that all candidates share, and a name of the rows for the records.
 
     Raises:
         InputError: rows of the wrong kind, or no rows.
@@ -217,7 +217,11 @@ def make_setup(
 
 
 def _draw(forest: Forest, rows: Any, size: int, seed: int) -> Array:
-    """Draw rows from a user's rows; each is used once before any is repeated."""
+    """Draw rows from a user's rows; each is used once before any is repeated.
+
+    Raises:
+        InputError: there are no rows, or they are of the wrong kind.
+    """
     known = to_rows(rows, forest)
     if not len(known):
         raise InputError("tune: argument 'rows': no rows; give some like those to be predicted")

@@ -63,7 +63,7 @@ class Clock:
         self._timed = _prepare([Cell(SMALL, point)], forest, target)[0]
 
     def read(self) -> float:
-        """Return the current nanoseconds per row."""
+        """Time the reference call, and return its nanoseconds per row."""
         self.readings.append(self._timed.take(TICKS))
         return self.readings[-1]
 
@@ -79,7 +79,7 @@ class _Timed:
     def take(self, calls: int) -> float:
         """Return the nanoseconds per row on one thread, in processor time.
 
-        Short calls are preceded by some untimed ones, which bring the model into the caches; single
+        Several calls are preceded by untimed ones, which bring the model into the caches; single
         rows reach only a part of it each.
         """
         if calls > 1:
@@ -108,8 +108,7 @@ def _prepare(cells: list[Cell], forest: Forest, target: Target) -> list[_Timed]:
 def time_cells(cells: list[Cell], forest: Forest, target: Target, clock: Clock) -> list[float]:
     """Return the time per row of each cell of a group, in clock readings: medians over turns.
 
-    The cells take turns, so that a short disturbance does not affect all turns of one cell. A call
-    before each turn brings the model into the caches.
+    The cells take turns, so that a short disturbance does not affect all turns of one cell.
     """
     group = _prepare(cells, forest, target)
     calls = [max(1, int(1e9 * TURN_SECONDS / (x.take(1) * x.cell.batch))) for x in group]

@@ -56,7 +56,7 @@ class Cell:
 
     Attributes:
         shape: shape of the forest.
-        point: the point of the space.
+        point: how the forest is walked, a point of the search space.
         batch: number of rows in a call.
     """
 
@@ -160,7 +160,7 @@ def _list_permutes() -> Iterator[Cell]:
 
 
 def _spread(shape: Shape, points: Iterable[Point]) -> Iterator[Cell]:
-    """Yield cells with different batch sizes, so that one predictor serves them."""
+    """Yield a cell for each point, with different batch sizes, so that one predictor serves all."""
     return (Cell(shape, point, ROWS + BLOCK * i) for i, point in enumerate(points))
 
 

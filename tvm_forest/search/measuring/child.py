@@ -196,7 +196,7 @@ class Child:
 
 
 class Looked(NamedTuple):
-    """Memory and processor time of a process and its descendants, as reported by Linux.
+    """Processor time, and waits for it, of a process and its descendants, as Linux reports them.
 
     Attributes:
         waits: seconds that each thread, by process and thread id, has waited for cores.

@@ -34,7 +34,7 @@ and the number of attempts, each with more copies before the calls."""
 
 
 def identify_in(child: Child, target: Target) -> str:
-    """Return the GPU's identity, see `identify_gpu`, measured in the child; "" for "simt".
+    """Return the `Driver.identity` of the target's GPU, found by the child; "" for "simt".
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
@@ -54,7 +54,7 @@ def identify_in(child: Child, target: Target) -> str:
 
 
 def open_gpu(target: Target) -> str:
-    """Return the `identity` of a GPU, after checking that code can be compiled for it.
+    """Return the `Driver.identity` of a GPU, after checking that code can be compiled for it.
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
@@ -67,7 +67,7 @@ def open_gpu(target: Target) -> str:
 
 
 def identify_gpu(target: Target) -> str:
-    """Return the `identity` of the GPU of a target; "" if it has none, or none is here."""
+    """Return the `Driver.identity` of a target's GPU; "" if it has none, or none is here."""
     with suppress(DeviceError):
         return str(find_backend(target).open().identity) if target.kind in REAL_GPUS else ""
     return ""

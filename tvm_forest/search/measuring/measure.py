@@ -113,7 +113,7 @@ _fastest: dict[int, tuple[TimedCalls, CallTimes]] = {}  # by batch, the fastest 
 
 
 def prepare(setup: TrialSetup) -> None:
-    """Set the setup that all candidates share."""
+    """Keep the setup that all candidates share, and forget those of an earlier one."""
     _setups[:] = [setup]
     _fastest.clear()
     _build.cache_clear()
@@ -126,7 +126,7 @@ def current_setup() -> TrialSetup:
 
 @functools.lru_cache(MAX_BUILT)
 def _build(schedule: str) -> Any:
-    """Build a schedule; cached for other batch sizes."""
+    """Return the Predictor of a schedule in JSON text; it is cached for other batch sizes."""
     from ...predictor.building import build
 
     setup = current_setup()
@@ -156,7 +156,9 @@ def measure_candidate(schedule: str, batch: int, best: float) -> CallTimes:
 def check_margins(
     setup: TrialSetup, margin: Callable[..., Array], batch: int, parallel: bool
 ) -> None:
-    """Check that margins are bit-equal, for all rows and for a batch, on one and on all threads.
+    """Check that margins are bit-equal to the reference, for all rows and for a batch.
+
+    They are computed by one thread, and if `parallel` also by all threads.
 
     Raises:
         BuildError: they differ; the message names the row.
@@ -198,7 +200,7 @@ def time_beside_fastest(calls: TimedCalls, batch: int, best: float) -> CallTimes
 
 
 def _median_ratio(calls: TimedCalls, own: CallTimes, other: TimedCalls, its: CallTimes) -> float:
-    """Time two candidates in turns; return the median ratio of their rounds."""
+    """Time two candidates in turns; return the median of `calls`' rounds over `other`'s."""
     counts = [max(1, round(ROUND_SECONDS / times.seconds)) for times in (own, its)]
     ratios, begin = list[float](), calls.clock()
     while len(ratios) < MAX_PAIRS:
@@ -214,7 +216,7 @@ def time_in_rounds(calls: TimedCalls, best: float = math.inf) -> CallTimes:
     """Time calls with batches in rotation, in rounds; stop early if the candidate is too slow.
 
     Args:
-        calls: the calls; the first round is not counted.
+        calls: the calls; rounds at the beginning that are too short, which warm up, do not count.
         best: seconds of the best call so far.
     """
     rounds: list[float] = []

@@ -123,7 +123,7 @@ class RemoteMachine:
         self._call = None
 
     def target(self, wanted: str | dict[str, Any] | Target) -> Target:
-        """Return the target that describes that machine."""
+        """Return the Target that `wanted` means on that machine."""
         target: Target = self.ask(parse_target, wanted)
         return target
 
