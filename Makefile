@@ -33,54 +33,54 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 size: $(INSTALLED)  ## lines of code of each room beside its budget in ARCHITECTURE.md
-	$(BIN)/python tests/code_size.py
+	$(BIN)/python tools/code_size.py
 
 coverage: $(INSTALLED)  ## lines and branches that the tests reach, by room; goes on in build/coverage
 	$(BIN)/pip install --quiet --editable '.[test,coverage,torch]'
-	$(BIN)/python tests/coverage_rooms.py
+	$(BIN)/python tools/coverage_rooms.py
 
 mutants: $(INSTALLED)  ## small faults in the code that the tests should notice; goes on in build/mutants.json
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python tools/mutants.py
 
 golden: $(INSTALLED)  ## write the golden texts anew; git shows what has changed
-	$(BIN)/python tests/recipe_cases.py
-	$(BIN)/python tests/chosen_schedules.py
-	$(BIN)/python tests/viz_cases.py
-	$(BIN)/python tests/support_page.py
-	$(BIN)/python tests/internals_page.py
-	$(BIN)/python tests/site_pages.py
+	$(BIN)/python tests/helpers/recipe_cases.py
+	$(BIN)/python tests/helpers/chosen_schedules.py
+	$(BIN)/python tests/helpers/viz_cases.py
+	$(BIN)/python tools/support_page.py
+	$(BIN)/python tools/internals_page.py
+	$(BIN)/python tools/site_pages.py
 
 differential: $(INSTALLED)  ## every model beside its library on 4,000 rows; writes docs/exactness.md
-	$(BIN)/python tests/differential.py --json build/differential.json
-	$(BIN)/python tests/exactness_page.py build/differential.json
+	$(BIN)/python tools/differential.py --json build/differential.json
+	$(BIN)/python tools/exactness_page.py build/differential.json
 
 sweep: $(INSTALLED)  ## 500 models of each library, drawn from a seed; goes on in build/sweep.json
-	$(BIN)/python tests/sweep.py --models 500 --json build/sweep.json
+	$(BIN)/python tools/sweep.py --models 500 --json build/sweep.json
 
 schedules: $(INSTALLED)  ## 2,000 random schedules for CPUs and 500 for GPUs; goes on in build/random_schedules.json
-	$(BIN)/python tests/random_schedules.py --schedules 2000 --simt 500 --each 50 --json build/random_schedules.json
+	$(BIN)/python tools/random_schedules.py --schedules 2000 --simt 500 --each 50 --json build/random_schedules.json
 
 referees: $(INSTALLED)  ## kernels by PoCL: all defaults, recipes over all layouts, 300 drawn schedules
-	$(BIN)/python tests/referees.py 300
+	$(BIN)/python tools/referees.py 300
 
 catboost: $(INSTALLED)  ## CatBoost's losses, trees and statistics: margins on 10,000 hard rows, values on 100,000
-	$(BIN)/python tests/catboost_configurations.py
-	$(BIN)/python tests/catboost_configurations.py --values
+	$(BIN)/python tools/catboost_configurations.py
+	$(BIN)/python tools/catboost_configurations.py --values
 
 fuzz: $(INSTALLED)  ## a million damaged inputs at every door; goes on in build/fuzz.json
-	$(BIN)/python tests/fuzz.py --inputs 1000000 --seed 1 --json build/fuzz.json
+	$(BIN)/python tools/fuzz.py --inputs 1000000 --seed 1 --json build/fuzz.json
 
 sanitize: $(INSTALLED)  ## exported C under sanitizers of gcc or clang; counts in build/sanitize.json
-	$(BIN)/python tests/sanitize.py --json build/sanitize.json
+	$(BIN)/python tools/sanitize.py --json build/sanitize.json
 
 test-aarch64: $(INSTALLED)  ## features and fast tests on AArch64 by qemu-user, as root; see the script
-	PYTHON="$(CURDIR)/$(BIN)/python" sh tests/run_on_aarch64.sh build/aarch64
+	PYTHON="$(CURDIR)/$(BIN)/python" sh tools/run_on_aarch64.sh build/aarch64
 
 test-windows: $(INSTALLED)  ## the same with CPython for Windows under wine; see the script
-	PYTHON="$(CURDIR)/$(BIN)/python" sh tests/run_on_windows.sh build/windows
+	PYTHON="$(CURDIR)/$(BIN)/python" sh tools/run_on_windows.sh build/windows
 
 test-bindings: $(INSTALLED)  ## packages of all languages for which there is a compiler, each with its own tests
-	$(BIN)/pytest -q -rs tests/test_bindings.py tests/test_plain_c.py -m "not gpu"
+	$(BIN)/pytest -q -rs tests/exporting/test_bindings.py tests/exporting/test_plain_c.py -m "not gpu"
 
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
 	$(BIN)/python benchmarks/language.py
@@ -126,7 +126,7 @@ gpu-cycles: $(INSTALLED)  ## what kernels take of a multiprocessor, in benchmark
 	$(BIN)/python benchmarks/gpu_cycles.py
 
 notebooks: $(INSTALLED)  ## run all notebooks, and keep what they print and draw
-	$(BIN)/python tests/stored_notebooks.py
+	$(BIN)/python tools/stored_notebooks.py
 
 docs: $(INSTALLED)  ## the site, in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -138,7 +138,7 @@ dist: build/tools/installed  ## the wheel and the sdist, checked, in dist
 	$(TOOLS)/check-wheel-contents dist/*.whl
 
 install-matrix: dist  ## the wheel in bare environments, Python by Python; writes docs/installing.md
-	PATH="$(CURDIR)/$(TOOLS):$$PATH" $(TOOLS)/python tests/install_matrix.py dist/*.whl --write
+	PATH="$(CURDIR)/$(TOOLS):$$PATH" $(TOOLS)/python tools/install_matrix.py dist/*.whl --write
 
 sbom: dist  ## what the wheel installs, with licences, as CycloneDX, in build/sbom.json
 	$(PYTHON) -m venv --clear --without-pip build/bare
@@ -157,7 +157,7 @@ clean:
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --no-compile --editable '.[test,lint]'
-	-$(BIN)/python -m compileall -qq -j 0 .venv/lib tvm_forest tests benchmarks  # pip uses one core
+	-$(BIN)/python -m compileall -qq -j 0 .venv/lib tvm_forest tests tools benchmarks  # pip uses one core
 	touch $@
 
 build/tools/installed: pyproject.toml  # without the package itself, which `dist` builds

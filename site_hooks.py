@@ -43,7 +43,7 @@ FENCE = re.compile(r"^ *(```|~~~)")
 
 def on_config(config: Any) -> Any:
     """Say where the repository is, and what draws pictures and reads notebooks."""
-    sys.path.append(str(ROOT / "tests"))
+    sys.path += [str(ROOT / "tests" / "helpers"), str(ROOT / "tools")]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     config["site_url"] = project["urls"]["Documentation"]
     config["repo_url"] = project["urls"]["Source"]

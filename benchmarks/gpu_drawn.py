@@ -5,7 +5,7 @@
 
 Both take `--target opencl`, for a GPU of any maker.
 
-The first command draws schedules as `tests/random_schedules.py --simt` does, and writes kernels,
+The first command draws schedules as `tools/random_schedules.py --simt` does, and writes kernels,
 hard rows and answers, a file for each model. The second runs them, each with several numbers of
 rows, in a process for each model: a kernel that fails leaves nothing to go on with. Margins must be
 equal to the bit, or within the bound of reordered sums. Models whose rows the host prepares, such
@@ -46,7 +46,7 @@ def write(
     target: str = "cuda",
 ) -> None:
     """Draw from seed `first` on until so many are compiled; write the folder."""
-    sys.path.insert(0, str(HERE.parent / "tests"))
+    sys.path[:0] = [str(HERE.parent / x) for x in ("tests/helpers", "tools")]
     import gpu_packing
     import tvm_forest
     from random_schedules import drawn

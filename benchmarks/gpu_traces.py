@@ -25,7 +25,7 @@ import numpy as np
 from tvm_forest.runtime.gpu.cuda import CudaDriver
 from tvm_forest.runtime.gpu.library import Backend
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path += [str(Path(__file__).resolve().parents[1] / x) for x in ("tests/helpers", "tools")]
 
 import emulated_cuda
 

@@ -24,7 +24,7 @@ import models
 import tvm_forest
 from tvm_forest.forest.probe_rows import hard_rows
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path += [str(Path(__file__).resolve().parents[1] / x) for x in ("tests/helpers", "tools")]
 from other_machines import ARM, Machine, make_program, on
 
 X86 = ("qemu-x86_64", "-L", "/", "-cpu", "max")

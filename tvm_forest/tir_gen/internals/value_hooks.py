@@ -14,7 +14,7 @@ may register by their addresses. Until apache-tvm-ffi 0.1.14, such a function re
                    and compare equal.
 
 An entry may also be a function object, which both versions call alike; these replace the addresses.
-`tests/upstream/any_hash.py` shows the fault without this package.
+`tools/upstream/any_hash.py` shows the fault without this package.
 """
 
 from __future__ import annotations
