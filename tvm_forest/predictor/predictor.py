@@ -60,8 +60,8 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         arguments: for each function, the arrays between the rows and its outputs.
         libraries: all compiled libraries, each with the names of its functions.
         model_bytes: size of the arrays that `predict` reads, for all batches together.
-        n_jobs: threads used if a call does not say; None for all cores when a batch is large
-            enough and one otherwise, -1 for all cores.
+        n_jobs: threads of calls that do not give `n_jobs`; None for all cores when a batch is
+            large enough and one otherwise, -1 for all cores.
     """
 
     _functions_class = Functions
@@ -104,10 +104,10 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         Args:
             path: of the library, such as "model.so"; the header is "model.h". ".so" makes a shared
                 library, ".a" a static one, ".o" an object file, and ".zip" a package of the sources
-                with a CMakeLists.txt and without a header beside it. On another system what it
-                takes instead: ".dll", ".dylib" or ".wasm".
-            prefix: what the names of its C functions begin with, which ends with an underscore;
-                libraries that are linked into one program need different ones.
+                with a CMakeLists.txt, which holds the header itself. Shared libraries for other
+                systems are ".dll", ".dylib" or ".wasm".
+            prefix: beginning of the names of its C functions, with an underscore at its end;
+                libraries that are linked into one program need different prefixes.
             cc: command of the C compiler, such as "aarch64-linux-gnu-gcc"; None for that of the
                 system or, for another machine, its cross compiler or Zig's.
             to: a language, "c", "cpp", "go", "java", "node" or "rust", whose package the
@@ -184,14 +184,16 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
             which: (R,) whole numbers, the output to compute for each row, for example the number of
                 its model in a list; None for all outputs. Runs on one thread.
             as_source: arguments of `predict` in the library of the model, with the same meaning.
-                pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
-                pred_contrib, validate_features, start_iteration, num_iteration, inexact early stops
-                by pred_early_stop, _freq and _margin. CatBoost: prediction_type, ntree_start,
-                ntree_end, thread_count, verbose, task_type. base_margin: within the link's bound.
+                XGBoost: output_margin, pred_leaf, pred_contribs, pred_interactions,
+                validate_features, base_margin. LightGBM: raw_score, pred_leaf, pred_contrib,
+                validate_features, start_iteration, num_iteration, and pred_early_stop (inexact)
+                with its _freq and _margin. CatBoost: prediction_type, ntree_start, ntree_end,
+                thread_count, verbose, task_type. With base_margin, values are within the link's
+                error bound.
 
         Returns:
-            (R,) or (R, C), values, probabilities, or labels where the source object gives labels;
-            of a model of several targets, a label for each. (R,) with `which`.
+            (R,) or (R, C), values, probabilities, or labels where the source object gives labels,
+            one for each target. (R,) with `which`.
 
         Raises:
             InputError: rows, n_jobs or another argument of the wrong kind, or one that the library
@@ -249,8 +251,8 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
                 those of `predict`. CatBoost: those of `predict` but prediction_type.
 
         Returns:
-            (R, 2) or (R, C) in the order of the labels. If there are several targets, (R, C) where
-            each is a yes or no, and a list of such arrays where they have classes of their own.
+            (R, 2) or (R, C) in the order of the labels. For several targets, (R, C) if each is a
+            yes or no, else a list with one such array for each target.
 
         Raises:
             UnsupportedModel: the model gives no probabilities.
@@ -335,7 +337,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
 
     def tolerance(self, rows: Any) -> Array:
-        """Return how far a margin may be from the source model's, to be compared with |difference|.
+        """Return a bound on the absolute difference between margins and those of the source model.
 
         Zero if the schedule keeps the order of additions. Otherwise two sums of the same T + 1
         numbers in any order differ by at most 2 (T + 1) u (|base score| + sum of |leaf values|),

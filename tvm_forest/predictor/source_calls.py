@@ -46,7 +46,7 @@ KINDS = {
 
 STOPS = "pred_early_stop"
 STOPPING = ("pred_early_stop_freq", "pred_early_stop_margin")
-"""Whether rows of LightGBM stop, and when; see `early/of_lightgbm.py`."""
+"""LightGBM's arguments for early stopping of predictions, see `early/of_lightgbm.py`."""
 
 ARGUMENTS = {
     "xgboost": (
@@ -63,7 +63,7 @@ ARGUMENTS = {
         *("thread_count", "verbose", "task_type"),
     ),
 }
-"""Arguments of each library, beside those of `Predictor.predict`."""
+"""Arguments of `predict` in each library, besides those of `Predictor.predict`."""
 
 PROBABILITIES = "predict_proba"
 
@@ -78,7 +78,7 @@ COUNTS = ("start_iteration", "num_iteration")
 """LightGBM's arguments that are numbers of rounds."""
 
 OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin", *STOPPING)
-"""Those that are no yes or no."""
+"""Arguments whose value is not True or False."""
 
 
 def predict_as_source(
@@ -121,7 +121,7 @@ def predict_as_source(
     start = arguments.get("base_margin")
     if start is not None and kinds and method != "predict_margin":
         raise InputError(f"predict: argument 'base_margin': {kinds[0]!r} has no use for it")
-    averages = forest.aggregate == "average"  # of LightGBM, but all beside values are sums to it
+    averages = forest.aggregate == "average"  # LightGBM averages values only, and sums the rest
     if averages and method == "predict_contributions":
         found: Array = predictor.predict_contributions(rows, n_jobs, iteration_range)
         return found * (len(predictor._columns_of(iteration_range)) // forest.n_outputs)
@@ -142,7 +142,7 @@ def predict_as_source(
 def _to_result(
     forest: Forest, margin: Array, method: str, call: NumberFunction = apply_numpy_function
 ) -> Any:
-    """Return what a method gives for margins (R, C)."""
+    """Return the result of a Predictor's method, computed from margins (R, C)."""
     if method == "predict_margin":
         return squeeze(margin)
     value = forest.values_of(margin, call)
