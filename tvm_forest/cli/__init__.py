@@ -39,8 +39,7 @@ LIMITS = (
 """Options of `serve` that are fields of its Settings, with their defaults and descriptions."""
 
 STOPPING = [*ENDING, *(getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name))]
-"""Signals that would end the process at once. The first one lets a command clean up; a second one
-ends it immediately."""
+"""Signals before whose effect a command cleans up; a second one ends the process at once."""
 
 OPTIONAL = {"rich": "rich", "tvm": "apache-tvm"}
 """Packages that only some commands need, and their names for pip."""
@@ -99,10 +98,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def unwind_when_stopped() -> Iterator[None]:
-    """Raise SystemExit in the block when a signal of STOPPING comes, so that files are cleaned up.
-
-    After the block the signal is sent again, with its default effect: it ends the process.
-    """
+    """Leave the block by SystemExit at a signal, then send it again, which ends the process."""
     came: list[int] = []
 
     def stop(number: int, _: Any) -> None:
@@ -190,10 +186,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 class _Command(argparse.ArgumentParser):
-    """The parser of a command, which lets an option of several words stand before positional ones.
+    """The parser of a command, which lets an option of several words stand before files.
 
-    In `predict --keep id name model.tvmf rows.csv`, argparse would take all four words as columns
-    to keep, and then miss the model and the rows.
+    Of `--keep id name model.tvmf rows.csv`, argparse would keep four columns, and miss two files.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
