@@ -154,7 +154,7 @@ class EarlyMethods:
             bool (R,) or (R, C).
 
         Raises:
-            InputError: rows or n_jobs of the wrong kind, or no such threshold or output.
+            InputError: rows or n_jobs of the wrong kind, or an invalid threshold or output.
 
         Examples:
             >>> predictor.predict_above(rows[:2], 0.5)

@@ -5,7 +5,7 @@ takes: BuildRequest; gives: Compiled.
     model, schedules, machine --digest--> entry "model", the keys of the code,   nothing is chosen,
                                           schedules and arrays of the model      laid out or lowered
     function, as it is laid --digest-->   entry "kind", the key of the code,     it is not lowered
-    out                                   and what the function is called there
+    out                                   and the function's name in it
 
 The first entry saves a process that builds the same model all work of `compile_forest`, and TVM's
 import; for a large model it has no arrays, and the process lays the model out. The second entry
@@ -65,7 +65,7 @@ _running = WeakValueDictionary[tuple[Path, str], CodeOf]()
 @is_waited_for
 @holds_off_forks
 def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
-    """Return what `compile_forest` returns, using the cache where it has the code.
+    """Compile a request with `compile_forest`, or load its code from the cache.
 
     Returns:
         The request, with its schedules and the signature of the model; the compiled functions.

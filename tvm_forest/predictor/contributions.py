@@ -296,7 +296,7 @@ class ContributionMethods:
             outputs, the largest first.
 
         Raises:
-            UnsupportedModel, InputError: see `predict_contributions`; or no such k or direction.
+            UnsupportedModel, InputError: see `predict_contributions`; or k or toward is invalid.
 
         Examples:
             >>> predictor.reasons(rows, k=2).columns.shape

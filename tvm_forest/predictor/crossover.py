@@ -52,7 +52,7 @@ CALLS = 7
 class Crossover:
     """Two predictors of a model; the number of rows decides which one is used.
 
-    It has the methods `METHODS` of a Predictor, with their arguments. Rows that lie on a GPU stay
+    It has those methods of a Predictor that `METHODS` lists. Rows that lie on a GPU stay
     there. Margins of both have the same bits if both are exact. `tvm_forest.build` makes one of a
     model and two targets, such as `["llvm", "cuda"]`.
 

@@ -90,7 +90,7 @@ class DevicePredictor(Predictor):
             kind: the form of text, such as "cuda"; not all targets have assembly.
 
         Raises:
-            BuildError: there is no such text.
+            BuildError: the target has no text of this kind.
         """
         text: str = (self._present or self).library.inspect(kind)
         return text

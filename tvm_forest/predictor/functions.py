@@ -158,13 +158,13 @@ class Functions:
         )
 
     def adopt(self, library: Library, has_threads: bool) -> None:
-        """Connect a library to what libraries of this predictor share, the thread pool."""
+        """Connect a library to the thread pool, if it has functions that use threads."""
         if has_threads:
             holds_pool = isinstance(library, LinkedLibrary)
             POOL.serve(library, (lambda: library) if holds_pool else pool_code.compile_pool)
 
     def share(self, library: Library) -> Library:
-        """Return a library of these functions for another model with the same code."""
+        """Return a library that a predictor of another model can use, whose code is the same."""
         return library
 
     def to_tensor(self, array: Array) -> ModelArray:

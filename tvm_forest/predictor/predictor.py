@@ -102,20 +102,20 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         instructions, its functions return an error code that names them.
 
         Args:
-            path: of the library, such as "model.so"; the header is "model.h". ".so" makes a shared
-                library, ".a" a static one, ".o" an object file, and ".zip" a package of the sources
-                with a CMakeLists.txt, which holds the header itself. Shared libraries for other
-                systems are ".dll", ".dylib" or ".wasm".
+            path: where to write the library, such as "model.so"; the header is then "model.h".
+                ".so" makes a shared library (".dll", ".dylib" or ".wasm" for other systems), ".a" a
+                static one, ".o" an object file, and ".zip" a package of the sources with the header
+                and a CMakeLists.txt.
             prefix: beginning of the names of its C functions, with an underscore at its end;
                 libraries that are linked into one program need different prefixes.
             cc: command of the C compiler, such as "aarch64-linux-gnu-gcc"; None for that of the
                 system or, for another machine, its cross compiler or Zig's.
-            to: a language, "c", "cpp", "go", "java", "node" or "rust", whose package the
-                folder `path` gets, with the library and tests; see docs/bindings.md.
+            to: a language, "c", "cpp", "go", "java", "node" or "rust"; `path` is then a folder for
+                a package in that language, with the library and tests; see docs/bindings.md.
 
         Raises:
-            InputError: no such prefix, suffix or command, or the files cannot be written.
-            UnsupportedModel: the model or its target cannot be exported, or not to the language.
+            InputError: invalid prefix, suffix or command, or the files cannot be written.
+            UnsupportedModel: the model or its target cannot be exported, at all or to `to`.
             BuildError, DeviceError: there is no compiler for C or CUDA, or it fails.
 
         Examples:
@@ -130,7 +130,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
             kind: "asm" for assembly, "ll" for LLVM IR.
 
         Raises:
-            BuildError: there is no such text.
+            BuildError: the kind of text is unknown, or TVM cannot make it.
 
         Examples:
             >>> print(predictor.source("ll"))  # doctest: +SKIP
@@ -248,7 +248,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
             rows, n_jobs, iteration_range: see `predict`.
             as_source: arguments that `predict_proba` has in the library of the model, with the
                 meaning that they have there. XGBoost: validate_features, base_margin. LightGBM:
-                those of `predict`. CatBoost: those of `predict` but prediction_type.
+                those of `predict`. CatBoost: those of `predict` except prediction_type.
 
         Returns:
             (R, 2) or (R, C) in the order of the labels. For several targets, (R, C) if each is a
@@ -321,7 +321,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
     def predict_per_tree(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array:
-        """Return the leaf value that every tree adds to the margin, or to what is averaged.
+        """Return the leaf value that every tree adds to the margin, or to the sum of an average.
 
         Returns:
             (R, T), in the source model's order of trees; (R, T, C) if leaves hold vectors.

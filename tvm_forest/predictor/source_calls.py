@@ -94,8 +94,8 @@ def predict_as_source(
     """Predict as the model's library does with these arguments.
 
     Raises:
-        InputError: the library has no such argument, or not this value; or `which` is given, which
-            no library supports.
+        InputError: the library has no such argument or refuses its value; or `which` is given,
+            which no library supports.
     """
     forest = predictor.forest
     _check(forest, arguments, called)
@@ -259,8 +259,8 @@ def _add_leaves(
 def _weigh(forest: Forest, tree: int, numbers: Array, start: Array) -> Array:
     """Return a tree's addition, (R,), where XGBoost's leaf weight includes the starting margin.
 
-    XGBoost's in-place prediction of an estimator adds a leaf to the start, subtracts the base score
-    that it would have started from, and multiplies.
+    XGBoost's in-place prediction of an estimator adds a leaf to the starting margin, subtracts the
+    base score, and multiplies the result by the tree's weight.
     """
     assert forest.bare_value is not None and forest.tree_weight is not None, "it has both"
     own = slice(forest.tree_offset[tree], forest.tree_offset[tree + 1])

@@ -38,7 +38,7 @@ EXTRAS = {
     "serve": ("fastapi", "httptools", "orjson", "prometheus_client", "uvicorn"),
     "grpc": ("grpc", "google.protobuf"),
 }
-"""Packages that must be installed for a server, by the extra of pip that installs them."""
+"""Packages that a server needs, for each of the extras `tvm-forest[...]` that install them."""
 
 IDLE_S = 75
 """Seconds that a connection without a request stays open: longer than proxies keep theirs."""

@@ -147,7 +147,7 @@ class Application:
             del self._batchers[before]
 
     def remove(self, name: str) -> None:
-        """Stop serving all versions of a model; requests that have come are still answered."""
+        """Stop serving all versions of a model; requests that have arrived are still answered."""
         for model in self.models.remove(name):
             del self._batchers[model]
 

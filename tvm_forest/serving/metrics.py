@@ -68,7 +68,7 @@ class Metrics:
         """Count an answer.
 
         Args:
-            name, version: of the model; "" if the request named none, or an unknown one.
+            name, version: those of the model; "" if the request named none, or an unknown one.
             status: HTTP status.
             seconds: time that the answer took; None for one that is not timed.
         """

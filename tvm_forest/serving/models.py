@@ -179,7 +179,7 @@ class Models:
         """Prepare models by name and version; the last version serves requests that name none.
 
         Raises:
-            InputError: there is none, or two have one name and version.
+            InputError: there are no models, or two have the same name and version.
         """
         self._versions: dict[str, dict[str, Model]] = {}
         for name, version, predictor in named:

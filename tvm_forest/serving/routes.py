@@ -19,7 +19,7 @@ from .refusals import Refused
 from .repository import Repository
 
 MAX_BODY = 1 << 16
-"""Most bytes of the body of such a request."""
+"""Most bytes of the body of a request that is not for predictions (413)."""
 
 EXTENSIONS = ("binary_tensor_data",)
 """Extensions of the protocol that every server has."""

@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 NAME = "inference.GRPCInferenceService"
 
 LAST_S = 0.5
-"""Seconds in which requests must arrive once the server stops; those are answered."""
+"""Seconds for which a stopping server still waits for requests to arrive, and answers them."""
 
 OPEN = ("ServerLive", "ServerReady")
 """Methods that need no token, for probes."""

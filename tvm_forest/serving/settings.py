@@ -64,17 +64,17 @@ class Settings:
 
     @property
     def max_body(self) -> int:
-        """Most bytes of a body."""
+        """`max_body_mb` in bytes."""
         return int(self.max_body_mb * MEGABYTE)
 
     @property
     def max_answer(self) -> int:
-        """Most bytes of an answer."""
+        """`max_answer_mb` in bytes."""
         return int(self.max_answer_mb * MEGABYTE)
 
     @property
     def max_held(self) -> int:
-        """Most bytes of all bodies and answers."""
+        """`max_queue_mb` in bytes."""
         return int(self.max_queue_mb * MEGABYTE)
 
 

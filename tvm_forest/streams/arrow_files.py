@@ -353,7 +353,7 @@ def _are_equal(given: Any, held: Any) -> bool:
 
 
 def _is_text(values: Sequence[Any] | Array) -> bool:
-    """Return whether a column holds texts; its type tells, so that an empty one counts, too."""
+    """Return whether a column holds texts, by its Python type or dtype, even if it is empty."""
     is_array = isinstance(values, np.ndarray) and values.dtype.kind == "U"
     return is_array or isinstance(values, Texts)
 

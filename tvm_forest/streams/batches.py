@@ -252,5 +252,5 @@ def path_of(file: Any) -> str | None:
 
 
 def native_of(file: Any) -> Any:
-    """Return what pyarrow can read without Python's help: a path, its own file object, or None."""
+    """Return the path of an open file, or pyarrow's own file object for it; None without either."""
     return path_of(file) or getattr(getattr(file, "raw", None), "native", None)

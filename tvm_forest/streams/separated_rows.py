@@ -45,7 +45,7 @@ class SeparatedRows(TextRows):
         return super()._open_text(io.BufferedReader(self._spool))
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """See `TextRows`; `names_columns` decides whether the first line holds names."""
+        """See `TextRows._open`: names of columns, if the first line holds them, and the lines."""
         lines = self._split_lines(self._lines)
         first = next(lines, None)
         if first is None:

@@ -28,8 +28,7 @@ LEAST_STEPS = 1000
 """Fewest hops and leaves per row for which it is tried: fewer take less than a microsecond."""
 
 PROBED_ROWS, MANY_ROWS = 1024, 1 << 14
-"""Rows per part of a batch, each of which uses one of the `two_ways`: until both were timed, and
-afterwards."""
+"""Rows that use one of the two ways together, until both ways were timed, and afterwards."""
 
 MAX_THRESHOLDS = 8
 """Thresholds whose deciders are kept; the least recently used is dropped first."""
@@ -39,7 +38,7 @@ Sums = tuple[Array, Array]
 
 
 class Answering:
-    """What early stopping computes once per model: stretches, deciders, and times.
+    """Keeps the stretches, deciders and times of early stopping for a model.
 
     A Predictor owns one, and passes itself to each call: a reference back would be a cycle.
     """

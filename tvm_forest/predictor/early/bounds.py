@@ -95,8 +95,8 @@ def find_step(holds: Callable[[Array], Array], largest: Array, dtype: str) -> tu
     """Find by bisection where a monotone condition on sums, such as "value > 0.5", becomes true.
 
     Args:
-        holds: returns, for sums (1, C), whether the condition is true of each; it is true of all
-            sums above one of which it is true.
+        holds: returns, for sums (1, C), whether the condition is true of each. If it is true of a
+            sum, it must be true of all larger ones.
         largest: (C,), upper bound on the absolute values of sums.
         dtype: dtype of the sums.
 

@@ -50,7 +50,7 @@ rows, and their sums; None if nothing can be decided after this stretch."""
 
 
 class Stretches:
-    """The stretches of a model.
+    """The rounds of a model cut into stretches, with a compiled function for each.
 
     Attributes:
         forest: the model in canonical form.

@@ -139,7 +139,11 @@ OF_ONE_ARGUMENT = 8
 
 @functools.cache
 def _prepare(code: int) -> Callable[[_Sheet], Predict]:
-    """Return a function that makes builtin functions from sheets."""
+    """Return a function that makes a builtin function from a sheet.
+
+    Args:
+        code: address of the machine code of `few_rows.ll`, the same for all builtin functions.
+    """
     method = _Method(b"predict_few_rows", code, OF_ONE_ARGUMENT, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))  # Python reads it when a function goes
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)

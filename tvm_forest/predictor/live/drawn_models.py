@@ -20,14 +20,15 @@ DEPTHS = (3, 4, 5, 6, 7, 8, 9)
 """Depths of trees grown level by level, as by XGBoost and CatBoost."""
 
 SPLITS = (1.0, 0.97, 0.92, 0.85)
-"""Share of a level's nodes that have children: for full trees, nearly full ones, and those that
-are too deep for the rows."""
+"""Share of a level's nodes that have children: in full trees, in nearly full trees, and in trees
+with fewer rows than leaves."""
 
 LEAVES = (7, 15, 31, 63, 127)
 """Leaf counts of trees grown leaf-wise, as by LightGBM."""
 
 BENDS = (2.5, 0.8)
-"""Shapes of leaf-wise trees: with the first some are broad, with the second all are deep."""
+"""Values of `TreeShape.bend` for leaf-wise trees: some are broad with the first, all are deep with
+the second."""
 
 TREES = 8
 """Distinct trees in a model, if its trees differ."""

@@ -43,7 +43,7 @@ else:
 
 @dataclass(frozen=True)
 class Warmed:
-    """Counts of what `warm` has done.
+    """The result of `warm`: numbers of models.
 
     Attributes:
         models: number of models generated, to choose schedules.
@@ -80,7 +80,7 @@ def warm(
         done: called with the number of finished models, and the total.
 
     Returns:
-        the number of generated models, and of those for which something was compiled.
+        The number of generated models, and the number for which code was compiled.
 
     Raises:
         InputError: the model has linear leaves or tests sets of categories; the cache is off, or

@@ -43,7 +43,7 @@ PER_TREE = ("offset", "root", "depth")
 """Arrays of the layouts `WORD_NODES` and `ANY_FOREST` with an entry for each tree."""
 
 WALKS = 16
-"""Interleaved walks: of trees of one row, or of rows in one tree."""
+"""Number of interleaved walks: one row in several trees, or several rows in one tree."""
 
 MANY_ROWS = 8
 """Group size from which rows are interleaved, not trees."""

@@ -1,4 +1,4 @@
-"""Predictors derived from another: of some rounds, of all rounds, and for copied rows.
+"""Derives predictors from a predictor: of some rounds, of all rounds, and for copied rows.
 
 takes: Predictor, range of rounds; gives: Predictor.
 """

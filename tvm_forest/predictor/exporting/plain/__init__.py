@@ -86,10 +86,11 @@ def write_plain(predictor: Predictor, prefix: str) -> dict[str, bytes]:
 
 
 def _check_plain(forest: Forest) -> None:
-    """Refuse models that need more than their compiled function, such as encoding of categories.
+    """Refuse models that need more than one compiled function.
 
     Raises:
-        UnsupportedModel: the model needs it.
+        UnsupportedModel: the model has categories, a number that means missing, or a link whose
+            values depend on the batch.
     """
     if forest.derived or forest.known_categories:
         refuse("categories")
