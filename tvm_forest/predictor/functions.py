@@ -175,7 +175,7 @@ class Functions:
         """Return the arguments for the model's arrays."""
         return (AddressTable(tensors),)
 
-    # -- which function serves a call --------------------------------------------------------------
+    # -- choosing a function -----------------------------------------------------------------------
 
     def for_batch(self, n_rows: int) -> BoundFunction:
         """Return the function for batches of this size."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 else:
     compiler = import_late("tvm_forest.compiler")
     exporting = import_late("tvm_forest.predictor.exporting")
-    saving = import_late("tvm_forest.predictor.saving")  # which imports this module
+    saving = import_late("tvm_forest.predictor.saving")  # imports this module
 
 Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
@@ -138,7 +138,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
         if kind not in ("asm", "ll"):
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
         library = (now := self._present or self).library
-        if isinstance(library, LinkedLibrary):  # which is machine code alone
+        if isinstance(library, LinkedLibrary):  # machine code only, without text
             library = compiler.compile_forest(now.request, anew=True).library
         return str(library.mod.inspect_source(kind))
 

@@ -169,7 +169,8 @@ def _check(forest: Forest, arguments: dict[str, Any], called: str) -> None:
 def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, Any]) -> Range:
     """Return the range of rounds from LightGBM's two numbers, limited to existing rounds.
 
-    A count <= 0 means all; without a count, up to the best round, or from a later start all.
+    A count of 0 or less means all rounds from the start on. Without a count, the range ends at the
+    best round if the start is 0, and otherwise at the last round.
     """
     if iteration_range is not None:
         raise InputError(

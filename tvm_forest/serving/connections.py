@@ -39,10 +39,10 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._reading: asyncio.TimerHandle | None = None  # while a request comes
         self._writing: asyncio.TimerHandle | None = None  # while an answer is not taken
-        self._is_begun = self._has_head = False  # what has come of the next request
+        self._is_begun = self._has_head = False  # of the next request
         self._head_size = 0
 
-    # -- callbacks of asyncio and the parser ----------------------------------------------------
+    # -- callbacks of asyncio and of the parser -------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout for the first request."""

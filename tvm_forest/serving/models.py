@@ -35,7 +35,7 @@ OUTPUTS = (*SUMS, "apply", "predict_per_tree", EXPLAINED)
 
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
 _FEW, _MANY = 1, 64
-"""Rows of the batches that are timed."""
+"""Numbers of rows of the batches that are timed."""
 
 
 class Model:
