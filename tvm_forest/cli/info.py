@@ -90,7 +90,7 @@ def _script(func: Any) -> str:
 
 
 def describe(forest: Forest) -> dict[str, str]:
-    """Return facts about a model as texts, by their names."""
+    """Return what is worth knowing of a model, as text by name."""
     depths = forest.depths
     inner = ~forest.is_leaf
     used = np.unique(forest.feature[inner]).size

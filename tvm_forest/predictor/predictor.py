@@ -151,8 +151,7 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
 
         Raises:
             InputError: the file cannot be written.
-            UnsupportedModel: class labels that are neither strings nor numbers, or code for another
-                machine.
+            UnsupportedModel: labels neither strings nor numbers, or code for another machine.
 
         Examples:
             >>> predictor.save("model.tvmf")
@@ -185,11 +184,10 @@ class Predictor(ContributionMethods, ClassMethods, EarlyMethods, PartMethods, Li
                 its model in a list; None for all outputs. Runs on one thread.
             as_source: arguments of `predict` in the library of the model, with the same meaning.
                 XGBoost: output_margin, pred_leaf, pred_contribs, pred_interactions,
-                validate_features, base_margin. LightGBM: raw_score, pred_leaf, pred_contrib,
-                validate_features, start_iteration, num_iteration, and pred_early_stop (inexact)
-                with its _freq and _margin. CatBoost: prediction_type, ntree_start, ntree_end,
-                thread_count, verbose, task_type. With base_margin, values are within the link's
-                error bound.
+                validate_features, base_margin (values are then within the link's error bound).
+                LightGBM: raw_score, pred_leaf, pred_contrib, validate_features, start_iteration,
+                num_iteration, pred_early_stop (inexact) with its _freq and _margin. CatBoost:
+                prediction_type, ntree_start, ntree_end, thread_count, verbose, task_type.
 
         Returns:
             (R,) or (R, C), values, probabilities, or labels where the source object gives labels,
