@@ -19,7 +19,7 @@ def open_predictor(
         wait, schedule: see `tvm_forest.build`.
 
     Raises:
-        InputError: a target is given for a saved predictor, which is compiled already.
+        InputError: a target is given for what is compiled already.
     """
     path = options.model if model is None else model
     if not archive.is_archive_file(path):

@@ -71,8 +71,7 @@ class Crossover:
             rows: the smallest batch for the GPU, from 0 on.
 
         Raises:
-            InputError: the arguments are not such predictors, their models differ, or `rows` is not
-                a whole number from 0 on.
+            InputError: these are not such predictors, or of different models; or an invalid number.
         """
         for name, given, on_gpu in (("cpu", cpu, False), ("gpu", gpu, True)):
             if not isinstance(given, Predictor) or given.target.on_gpu != on_gpu:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from . import updating
     from .pending import Job
 else:
-    updating = import_late("tvm_forest.predictor.live.updating")  # imports Predictor
+    updating = import_late("tvm_forest.predictor.live.updating")  # which imports Predictor
 
 _becoming = make_lock()
 """Held while a predictor takes over the attributes of another one."""

@@ -147,7 +147,7 @@ def share_code(whole: Predictor, forest: Forest, columns: Array | None = None) -
 
 
 def _list_layouts(laid_out: LaidOut) -> list[Any]:
-    """Return the layouts and the shapes and dtypes of the arrays, which code depends on."""
+    """Return what code depends on about its arrays: layouts, and sizes."""
     sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
     return [sizes, laid_out.layouts]
 
