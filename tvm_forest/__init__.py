@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from .system.late import import_whole
-from .system.process import sources as sources  # which notes how the files are now
+from .system.process import sources as sources  # which records the package's files as they are now
 
 if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editors
     from .api import build as build
@@ -62,7 +62,7 @@ if TYPE_CHECKING:  # the same names as in `_ROOMS`, for type checkers and editor
 
 __version__ = "0.1.0"
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # who wants messages adds another
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # users who want messages add another
 
 _ROOMS = {
     "api": "build default_schedules hop_schedule load load_predictor lower new_schedule "
@@ -91,7 +91,7 @@ _ROOMS = {
 
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
-# `from tvm_forest import *` shall work without scikit-learn, which the estimators derive from.
+# `from tvm_forest import *` must work without scikit-learn, which the estimators derive from.
 __all__ = sorted(_ROOM_OF.keys() - set(_ROOMS["estimators"].split()))
 
 

@@ -36,26 +36,26 @@ LIMITS = (
     ("timeout_s", 30.0, "most seconds in which a request comes, or an answer is taken"),
     ("watch_s", 0.0, "seconds between two looks for newer files of models; 0 for none"),
 )
-"""Options of `serve` that are fields of its Settings, their defaults, and what they are."""
+"""Options of `serve` that are fields of its Settings, with their defaults and descriptions."""
 
 STOPPING = [*ENDING, *(getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name))]
-"""Signals that would end the process at once. Who sends one twice does not wait any more."""
+"""Signals before whose effect a command cleans up; a second one ends the process at once."""
 
 OPTIONAL = {"rich": "rich", "tvm": "apache-tvm"}
-"""What `predict` does without, and how it is installed for other commands."""
+"""Packages that only some commands need, and their names for pip."""
 
 PACKAGE = sys.modules[__name__.partition(".")[0]]
 
 
 INTERRUPTED, UNREAD = 130, 141
-"""Exit statuses of what ends by Ctrl-C, and because nobody reads its output: those of shells."""
+"""Exit statuses after Ctrl-C, and when the reader of the output is gone, as shells define them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors of the package become one line and exit status 2.
 
-    Status 1 is for a `verify` that has found a difference. `run` is left by what the program that
-    it runs leaves by.
+    Status 1 means that `verify` found a difference. The command `run` returns the status of the
+    program that it runs, and passes on its exceptions.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     place = next((at for at, word in enumerate(words) if word[:1] != "-"), len(words))
@@ -68,11 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _run(words)
         finally:
-            sys.stdout.flush()  # or Python would at its end, and say that it failed
+            sys.stdout.flush()  # or Python flushes at exit, and reports a closed pipe
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        for stream in (sys.stdout, sys.stderr):  # what is not written yet goes nowhere
+        for stream in (sys.stdout, sys.stderr):  # discard what is not written yet
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return UNREAD
 
@@ -98,7 +98,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def unwind_when_stopped() -> Iterator[None]:
-    """Leave a block by an exception when a signal stops the process, and let it end it then."""
+    """Leave the block by SystemExit at a signal, then send it again, which ends the process."""
     came: list[int] = []
 
     def stop(number: int, _: Any) -> None:
@@ -120,7 +120,7 @@ def unwind_when_stopped() -> Iterator[None]:
 
 
 def _show_log(times: int) -> None:
-    """Write messages of the package to the standard error stream, as often as -v was given."""
+    """Write log messages of the package to standard error: INFO for one -v, DEBUG for two."""
     if times:
         logging.basicConfig(format="%(name)s: %(message)s")
         level = logging.INFO if times == 1 else logging.DEBUG
@@ -128,7 +128,7 @@ def _show_log(times: int) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; `command` names the one that was given."""
+    """Return the parser of all commands; its result has the given command's name as `command`."""
     parser = argparse.ArgumentParser(
         prog="tvm-forest", description="Compile decision forests and predict with them."
     )
@@ -186,13 +186,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 class _Command(argparse.ArgumentParser):
-    """The parser of a command, of which an option of several words may stand before files.
+    """The parser of a command, which lets an option of several words stand before files.
 
-    argparse would take these for words of the option, and then miss them.
+    Of `--keep id name model.tvmf rows.csv`, argparse would keep four columns, and miss two files.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse words; where some are missing or wrong, those after such an option are files."""
+        """Parse words; if that fails, try to give the last words of such an option to the files."""
         first: str | None = None
         for words in self._list_readings(list(args)):
             try:
@@ -202,7 +202,7 @@ class _Command(argparse.ArgumentParser):
         super().error(first or "")
 
     def _list_readings(self, words: list[str]) -> Iterator[list[str]]:
-        """Yield the words, then with one file or more before an option that has taken them."""
+        """Yield the words, then variants with one or more of an option's last words before it."""
         yield words
         several = {x for own in self._actions if own.nargs == "+" for x in own.option_strings}
         options = [at for at, word in enumerate(words) if word[:1] == "-" and word != "-"]
@@ -214,12 +214,12 @@ class _Command(argparse.ArgumentParser):
                 yield [*words[:first], *words[cut:end], *words[first:cut], *words[end:]]
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong with one reading."""
+        """Raise the error of one variant, instead of ending the process."""
         raise _Wrong(message)
 
 
 class _Wrong(Exception):
-    """Words that make no command."""
+    """A parsing error of one variant of the words."""
 
 
 def _add_model(command: argparse.ArgumentParser, **options: Any) -> None:
@@ -236,7 +236,7 @@ def _add_header(command: argparse.ArgumentParser) -> None:
 
 
 def _add_text(predict: argparse.ArgumentParser) -> None:
-    """Add options of text, and of rows that are bad."""
+    """Add the options for text formats, and for rows that cannot be read or predicted."""
     predict.add_argument("--delimiter", help="between the fields of CSV (default: a comma)")
     predict.add_argument("--decimal", default=".", help="before fractions in CSV (default: .)")
     about = "texts that stand for missing values, such as NA"
@@ -298,7 +298,7 @@ def _add_profile(commands: Any) -> None:
 
 
 def _add_run(commands: Any) -> None:
-    """Add the command `run`, whose words are read by `patching.running`, for most are not ours."""
+    """Add the command `run`; `patching.running` parses its words, as most are the program's."""
     about = "run a program of Python, unedited, whose fitted forests predict by compiled code"
     usage = "%(prog)s [-h] [--after-s S] (script.py | -m module) [argument ...]"
     commands.add_parser("run", help=about, usage=usage, description=about.capitalize())
@@ -340,12 +340,12 @@ def _add_target(
 
 
 def read_target(text: str) -> Any:
-    """Return a name, or the dict that a text in braces is as JSON."""
+    """Return the value of --target: a name, or the dict of a JSON text that begins with a brace."""
     return json.loads(text) if text.startswith("{") else text
 
 
 def read_quantiles(text: str) -> tuple[float, ...]:
-    """Return numbers between which there are commas."""
+    """Return the numbers of a text such as "0.1,0.9"."""
     return tuple(float(number) for number in text.split(","))
 
 
@@ -354,7 +354,7 @@ def _add_export(commands: Any) -> None:
     _add_model(export)
     about = "model.so (header: model.h), .a, .o or .zip; with --to a folder"
     export.add_argument("library", nargs="?", type=Path, help=about)
-    # Without a default it leaves what was given by its place.
+    # A default would overwrite the path that was given as a positional argument.
     option = export.add_argument("-o", "--output", dest="library", type=Path, help="the same")
     option.default = argparse.SUPPRESS
     export.add_argument("--to", help="language of a package: c, cpp, go, java, node or rust")

@@ -1,4 +1,4 @@
-"""The command `cache`: what compiled code is kept for later processes."""
+"""The command `cache`: shows or clears the cache of compiled code."""
 
 from __future__ import annotations
 

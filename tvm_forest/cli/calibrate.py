@@ -1,4 +1,4 @@
-"""The command `calibrate`: measure what operations take on this CPU, for schedules and searches."""
+"""The command `calibrate`: times operations on this CPU, for the choice of schedules."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""The command `compile`: a model as a saved predictor."""
+"""The command `compile`: compiles a model and saves the predictor."""
 
 import argparse
 import itertools
@@ -10,7 +10,7 @@ from .opening import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:
-    """Compile a model, and write what `predict` and `load_predictor` read.
+    """Compile a model, and write the file that `predict` and `load_predictor` read.
 
     Raises:
         InputError: the output has the suffix of a library.

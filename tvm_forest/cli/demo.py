@@ -1,4 +1,4 @@
-"""The command `demo`: XGBoost and the compiled model beside each other."""
+"""The command `demo`: compares a compiled model with XGBoost, in results and time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the import of TVM is timed with the compilation
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train on a data set that scikit-learn ships, compile, compare bit for bit, time."""
+    """Train on a data set of scikit-learn, compile, compare bit for bit, and print times."""
     try:
         import xgboost
         from sklearn.datasets import load_breast_cancer
@@ -56,7 +56,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _prove_equal(predictor: Predictor, model: Any, rows: Array) -> None:
-    """Compare margins and labels with XGBoost's own; a difference is an error."""
+    """Compare margins and labels with XGBoost's.
+
+    Raises:
+        ForestError: a margin differs.
+    """
     ours, theirs = predictor.predict_margin(rows), model.predict(rows, output_margin=True)
     equal = int(np.count_nonzero(ours.view(np.uint32) == theirs.view(np.uint32)))
     print(f"margins equal to XGBoost's bit for bit: {equal} of {len(rows)} rows")

@@ -1,4 +1,4 @@
-"""The command `export`: a model as a library for C, or as a package of another language."""
+"""The command `export`: writes a model as a C library, or as a package for another language."""
 
 import argparse
 
@@ -14,7 +14,7 @@ def run(options: argparse.Namespace) -> None:
     """Write a library and its C header, a package of sources, or a folder for a language.
 
     Raises:
-        InputError: it is not said what is to be written.
+        InputError: no path was given.
     """
     if options.library is None:
         raise InputError("export: argument 'library': missing; name it, or a folder by --output")
@@ -31,5 +31,5 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _leave(schedule: Schedule) -> Schedule:
-    """Return the schedule without directives, which takes the least time to compile."""
+    """Return a schedule unchanged: without directives, it takes the least time to compile."""
     return schedule

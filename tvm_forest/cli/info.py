@@ -1,4 +1,4 @@
-"""The command `info`: what a model file holds, and by what schedules it is predicted."""
+"""The command `info`: prints facts about a model file and the schedules that predict it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print facts of a model and its default schedules, or what the package accepts."""
+    """Print facts about a model and its default schedules, or what kinds of models are accepted."""
     if options.support:
         return _print_support()
     if options.model is None:
@@ -46,7 +46,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print_saved(path: str) -> tuple[Forest, dict[int, Schedule], Target]:
-    """Print what a saved predictor holds, and return it; none of its code is run."""
+    """Print facts about a saved predictor; return its model, schedules and target.
+
+    None of its code is run.
+    """
     saved, needs, version = saving.read_saved(path)
     made_for = ", ".join(f"{name} {value}" for name, value in needs.items())
     target = json.dumps(saved.target.to_dict())
@@ -56,9 +59,10 @@ def _print_saved(path: str) -> tuple[Forest, dict[int, Schedule], Target]:
 
 
 def _print_stages(lowered: Lowered, name: str) -> None:
-    """Print a function after every pass that changes it, and name the others.
+    """Print a function after every pass that changes it, and the names of the other passes.
 
-    A twin without threads is made of the function with threads, which is shown up to there.
+    A function's variant without threads is made from the one with threads in a late pass; before
+    that pass, the one with threads is shown.
     """
     functions = {var.name_hint for var in lowered.after.get_global_vars()}
     if name not in functions:
@@ -80,7 +84,7 @@ def _print_stages(lowered: Lowered, name: str) -> None:
 
 
 def _script(func: Any) -> str:
-    """Return what a function looks like, without what every one begins with."""
+    """Return the TVMScript of a function, without the header that all functions share."""
     lines = func.script(show_meta=False).splitlines()
     return "\n".join(line for line in lines if line and not line.startswith("#"))
 
@@ -92,7 +96,7 @@ def _print_table(title: str, entries: dict[str, str]) -> None:
     console = Console()
     with console.capture() as captured:
         console.print(table)
-    print(captured.get(), end="")  # rich has a status of its own for a pipe that is closed
+    print(captured.get(), end="")  # rich would exit with a status of its own if the pipe is closed
 
 
 def _print_support() -> None:

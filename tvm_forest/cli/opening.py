@@ -1,4 +1,4 @@
-"""What most commands begin with: a saved predictor is read, or a model is compiled."""
+"""Loads a saved predictor or compiles a model, which most commands begin with."""
 
 import argparse
 from typing import Any
@@ -12,11 +12,11 @@ from ..system import archive
 def open_predictor(
     options: argparse.Namespace, model: str | None = None, wait: bool = True, schedule: Any = None
 ) -> Any:
-    """Return the predictor of a saved one, or of a model that is compiled.
+    """Load a saved predictor, or compile a model.
 
     Args:
-        options: of the command.
-        model: path of the model; None for that of the options.
+        options: the options of the command.
+        model: path of the model or saved predictor; None for `options.model`.
         wait, schedule: see `tvm_forest.build`.
 
     Raises:

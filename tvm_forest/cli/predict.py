@@ -1,4 +1,4 @@
-"""The command `predict`: from files of rows to files of predictions."""
+"""The command `predict`: reads files of rows and writes files of predictions."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ from .opening import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:
-    """Predict rows of files or of the standard input, and write what comes of it."""
+    """Predict rows of files or of standard input, and write the predictions."""
     writes_here = options.output is None or options.output == "-"
     source: Any = _open_input() if options.rows == ["-"] else options.rows
     target: Any = sys.stdout.buffer if writes_here else options.output
@@ -57,5 +57,5 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _open_input() -> Any:
-    """Open the standard input anew: who still waits for it at the end must not hold Python's."""
+    """Open standard input again: a reading thread may hold a lock on Python's own at exit."""
     return open(sys.stdin.fileno(), "rb", closefd=False)

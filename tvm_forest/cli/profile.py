@@ -1,4 +1,4 @@
-"""The command `profile`: how many rows of files end at each leaf of a model."""
+"""The command `profile`: counts how many rows of files reach each leaf of a model."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from ..system import archive
 
 
 def run(options: argparse.Namespace) -> None:
-    """Count, and write what `Profile.load` reads."""
+    """Count the rows at each leaf, and write the file that `Profile.load` reads."""
     archive.check_place(options.output, "profile: argument '--output'")  # before it is compiled
     forest = api.load(options.model)
     counted = api.profile(forest, read_rows(options.rows, forest, "profile", options.header))

@@ -1,4 +1,4 @@
-"""The command `rpc`: a machine that measures for others."""
+"""The command `rpc`: lets other machines measure schedules on this one."""
 
 import argparse
 import signal
@@ -10,10 +10,10 @@ from ..system.process.ending import ENDING
 
 
 def run(options: argparse.Namespace) -> None:
-    """Wait for clients until a signal ends the process."""
+    """Serve clients (`tune --remote`) until a signal ends the process."""
     server = remote.serve(options.host, options.port)
     for number in ENDING:
-        signal.signal(number, lambda *_: sys.exit(0))  # or the server would stay
+        signal.signal(number, lambda *_: sys.exit(0))  # so that `finally` ends the server
     print(f"measuring for others at {options.host}:{server.port}; Ctrl-C ends it", flush=True)
     try:
         threading.Event().wait()

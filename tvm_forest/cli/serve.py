@@ -1,4 +1,4 @@
-"""The command `serve`: models as a server of predictions."""
+"""The command `serve`: starts a server of predictions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMED = re.compile(r"(?P<name>[\w.-]+)(:(?P<version>[\w.-]+))?=(?P<path>.+)", r
 
 def run(options: argparse.Namespace) -> None:
     """Load all models, then answer requests until a signal ends the process."""
-    logging.basicConfig(format="%(name)s: %(message)s")  # a server says what goes wrong
+    logging.basicConfig(format="%(name)s: %(message)s")  # a server logs what goes wrong
     if options.access_log:
         logging.getLogger("tvm_forest.access").setLevel(logging.INFO)
     serving.check_packages(options.grpc_port is not None)
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _read_place(text: str) -> tuple[str, str, str]:
-    """Return the name, the version and the path of a model."""
+    """Return name, version and path from a word such as "name:version=path" or "path"."""
     found = None if Path(text).exists() else _NAMED.fullmatch(text)
     if found is None:
         return re.sub(r"[^\w.-]", "_", Path(text).stem, flags=re.ASCII), "1", text
@@ -73,7 +73,11 @@ def _read_place(text: str) -> tuple[str, str, str]:
 
 
 def _read_token(path: Path | None) -> str | None:
-    """Return the token that a file or the environment holds, None for none."""
+    """Return the token from a file or else from the environment; None without one.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     if path is None:
         return os.environ.get(TOKEN)
     try:

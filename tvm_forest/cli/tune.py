@@ -1,4 +1,4 @@
-"""The command `tune`: a search for the fastest schedules."""
+"""The command `tune`: searches for the fastest schedules."""
 
 import argparse
 
@@ -7,8 +7,8 @@ from ..streams.reading import read_rows
 
 
 def run(options: argparse.Namespace) -> None:
-    """Search, and print the schedules that were found and how they are used."""
-    arguments = dict(vars(options))  # but for these five they are called as those of `api.tune`
+    """Search, print the schedules that were found, and print the call that uses them."""
+    arguments = dict(vars(options))  # the names are those of `api.tune`, except these five
     model, rows, header = (arguments.pop(name) for name in ("model", "rows", "header"))
     del arguments["command"], arguments["verbose"]
     forest = api.load(model)

@@ -1,4 +1,4 @@
-"""The command `verify`: a comparison with the training library."""
+"""The command `verify`: compares predictions with the training library's."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from ..streams.reading import read_rows
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print how predictions compare; return 1 if something differs, else 0."""
+    """Print the report of a comparison; return 1 if something differs, else 0."""
     rows = None
     if options.rows is not None:
         rows = read_rows(options.rows, api.load(options.model), "verify", options.header)

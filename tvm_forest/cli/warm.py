@@ -1,4 +1,4 @@
-"""The command `warm`: code for models that are to come."""
+"""The command `warm`: compiles code in advance for models that will be trained later."""
 
 import argparse
 
@@ -9,10 +9,11 @@ from ..predictor.live.warming import warm
 
 
 def run(options: argparse.Namespace) -> None:
-    """Compile, with a bar that shows how far it is.
+    """Compile the code, with a progress bar.
 
     Raises:
-        InputError: there is no cache, such models cannot be drawn, or the file cannot be written.
+        InputError: the cache is off, similar models cannot be generated, or the file cannot be
+            written.
     """
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling")

@@ -1,8 +1,7 @@
-"""Predicts classes, as numbers of the smallest sufficient dtype, and probabilities.
+"""Methods of a Predictor that return decisions: class numbers, rows above a threshold, best rows.
 
-takes: margins and values of a Predictor; gives: places in its labels, int8 or int32; (R, C).
-
-And what else is decided about rows: which are above a threshold, and which are the best.
+takes: margins and values of a Predictor; gives: class numbers, int8 or int32; probabilities (R, C);
+bools; numbers of rows.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DTYPES = ("int8", "int32")
 
 
 class ClassMethods:
-    """The methods of a Predictor about classes."""
+    """Methods of a Predictor for class numbers, and the attributes that scikit-learn expects."""
 
     forest: Forest
     _present: Any
@@ -62,16 +61,16 @@ class ClassMethods:
 
     @property
     def gives_probabilities(self) -> bool:
-        """Whether the model has `predict_proba`."""
+        """Whether `predict_proba` works for the model."""
         forest = self.forest
         of_labels = forest.label_rule in ("half", "argmax_probability")
         return of_labels or forest.link in PROBABILITY_LINKS
 
     def predict_quantiles(self, rows: Any, quantiles: Any = None, **others: Any) -> Array:
-        """Refuse, unless the model knows its training rows, see `QuantilePredictor`.
+        """Refuse: only a `QuantilePredictor`, whose leaves hold training rows, predicts quantiles.
 
         Raises:
-            UnsupportedModel: as said.
+            UnsupportedModel: always.
 
         Examples:
             >>> quantile_predictor.predict_quantiles(rows, [0.1, 0.9]).shape
@@ -92,17 +91,17 @@ class ClassMethods:
     ) -> Array:
         """Predict the number of the class of every row.
 
-        It is the index of the label that a classifier's `predict` returns, among the columns of
-        `predict_proba`. Of equally likely classes it is the first.
+        It is the column of `predict_proba` for the label that a classifier's `predict` returns. If
+        classes are equally likely, it is the first of them.
 
         Args:
             rows, n_jobs, iteration_range: see `predict`.
             dtype: "int32" or, for up to 128 classes, "int8".
             early_exit: whether rows stop as soon as their class is decided, see `predict_above`;
-                the class is the same. All rounds are asked.
+                the class is the same. Has no effect together with `iteration_range`.
 
         Returns:
-            (R,), or (R, targets) where each target has a class.
+            (R,), or (R, targets) if the model predicts a class for each of several targets.
 
         Raises:
             UnsupportedModel: the model is no classifier.
@@ -134,29 +133,28 @@ class ClassMethods:
 
 
 class EarlyMethods:
-    """What a Predictor answers early."""
+    """The methods of a Predictor that may decide about a row before all its trees are walked."""
 
     def predict_above(
         self: Any, rows: Any, threshold: Any, n_jobs: int | None = None, output: Any = None
     ) -> Array:
         """Predict which values are above a threshold.
 
-        Rows stop as soon as no leaf of the trees to come can change the answer, so this is faster
-        than `predict_value(rows) > threshold` for models of many trees where most rows are far from
-        the threshold, and gives the same always. The first call compiles functions of parts of the
-        model. How many rows stop depends on the rows: where they do not, the whole model answers.
+        A row stops as soon as no leaf of the remaining trees can change the answer. The result is
+        always that of `predict_value(rows) > threshold`, and comes faster if the model has many
+        trees and most rows are far from the threshold. The first call compiles functions for parts
+        of the model. If few rows stop, the whole model is used instead.
 
         Args:
             rows, n_jobs: see `predict`.
             threshold: a number, or (C,) one for each output.
-            output: whose values are compared, such as 1 for those of the second class; None for
-                all.
+            output: number of the output to compare, such as 1 for the second class; None for all.
 
         Returns:
             bool (R,) or (R, C).
 
         Raises:
-            InputError: rows or n_jobs of the wrong kind, or no such threshold or output.
+            InputError: rows or n_jobs of the wrong kind, or an invalid threshold or output.
 
         Examples:
             >>> predictor.predict_above(rows[:2], 0.5)
@@ -177,16 +175,16 @@ class EarlyMethods:
     ) -> tuple[Array, Array]:
         """Find the rows with the largest values, the largest first.
 
-        Rows are left as soon as k others are surely better. Of equal values, the first row comes
-        first: `numpy.argsort(-predict_value(rows), kind="stable")[:k]`.
+        The result is that of `numpy.argsort(-predict_value(rows), kind="stable")[:k]`, so rows of
+        equal values keep their order. A row stops as soon as k others are certain to be better.
 
         Args:
             rows, n_jobs: see `predict`.
-            k: how many, 0 or more; of fewer rows, all.
-            output: whose values are compared; None for a model of one output.
+            k: how many rows to find, 0 or more; if there are fewer, all are returned.
+            output: number of the output to compare; None for a model of one output.
 
         Returns:
-            int64 (k,), places of rows; (k,), their values.
+            Row numbers, int64 (k,), and the values of these rows, (k,).
 
         Raises:
             InputError: rows, n_jobs, k or output of the wrong kind.
@@ -210,12 +208,15 @@ class EarlyMethods:
 
     @cached_property
     def _early(self: Any) -> answering.Answering:
-        """What answers early."""
+        """The early-stopping code of this predictor, made on first use."""
         return answering.Answering()
 
 
 def to_probabilities(forest: Forest, value: Array) -> Array | list[Array]:
-    """Return values (R, C) in the form of `predict_proba`: (R, 2) for two classes."""
+    """Return values (R, C) in the form of `predict_proba`: (R, 2) for two classes.
+
+    A list with an array for each target, if targets have classes of their own.
+    """
     if forest.targets and forest.label_rule == "argmax_probability":
         return split_by_target(value, forest)
     is_complete = value.shape[1] > 1 or forest.label_rule == "argmax_probability"
@@ -223,15 +224,15 @@ def to_probabilities(forest: Forest, value: Array) -> Array | list[Array]:
 
 
 def _choose_jobs(predictor: Any, n_jobs: int | None) -> int | None:
-    """Return the number of threads of a call that may not say it."""
+    """Return the number of threads for a call; the predictor's own if the call gives none."""
     return predictor.n_jobs if n_jobs is None else n_jobs
 
 
 def _check_threshold(threshold: Any, outputs: int) -> None:
-    """Refuse what is no number, and no number for each output.
+    """Check that a threshold is a number, or has a number for each output.
 
     Raises:
-        InputError: as said.
+        InputError: it is neither.
     """
     array = np.asarray(threshold)
     if array.dtype.kind not in "iuf" or array.shape not in ((), (outputs,)):
@@ -242,10 +243,10 @@ def _check_threshold(threshold: Any, outputs: int) -> None:
 
 
 def _check_number(method: str, name: str, number: Any, end: int | None) -> None:
-    """Refuse what is no whole number from 0 on, or beyond an end.
+    """Check that an argument is a whole number from 0 on, and below `end` unless that is None.
 
     Raises:
-        InputError: as said.
+        InputError: it is not.
     """
     is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
     if not is_whole or number < 0 or (end is not None and number >= end):

@@ -5,7 +5,7 @@ takes: BuildRequest; gives: Compiled.
     model, schedules, machine --digest--> entry "model", the keys of the code,   nothing is chosen,
                                           schedules and arrays of the model      laid out or lowered
     function, as it is laid --digest-->   entry "kind", the key of the code,     it is not lowered
-    out                                   and what the function is called there
+    out                                   and the function's name in it
 
 The first entry saves a process that builds the same model all work of `compile_forest`, and TVM's
 import; for a large model it has no arrays, and the process lays the model out. The second entry
@@ -65,7 +65,7 @@ _running = WeakValueDictionary[tuple[Path, str], CodeOf]()
 @is_waited_for
 @holds_off_forks
 def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
-    """Return what `compile_forest` returns, using the cache where it has the code.
+    """Compile a request with `compile_forest`, or load its code from the cache.
 
     Returns:
         The request, with its schedules and the signature of the model; the compiled functions.
@@ -82,7 +82,7 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     kinds = {} if place is None else _describe_kinds(request, laid_out)
     code = [] if place is None else _find_code(place.cache, kinds, request.target)
     missing = [x for x in laid_out.functions if not any(x.name in y.symbols for y in code)]
-    if not missing:  # to lay the model out again takes no longer than to keep it
+    if not missing:  # no entry: laying the model out again is as fast as reading one
         LOG.info("%s: code is that of other models of its kind", ", ".join(request.outputs))
         return request, Compiled(code, laid_out.arguments, laid_out.columns)
     bundled = find_bundled(asked)
@@ -207,7 +207,7 @@ def _describe_kinds(
 
 
 def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[CodeOf]:
-    """Return the cached code of functions, by the keys of their kinds."""
+    """Return the libraries that hold cached code, for functions with the keys of their kinds."""
     symbols, libraries = dict[str, dict[str, str]](), dict[str, Library | None]()
     for name, kind in kinds.items():
         running = _running.get((cache.folder, kind))
@@ -230,7 +230,7 @@ def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[
 
 
 def _run(cache: CodeCache, code: CodeOf) -> CodeOf:
-    """Register code that is to run under its kinds, and return it."""
+    """Record code in `_running` under the keys of its kinds, and return it."""
     _running.update(((cache.folder, kind), code) for kind in code.kinds)
     return code
 
@@ -243,7 +243,7 @@ def _digest_model(request: BuildRequest) -> str:
 
 
 def describe_machine_code(request: BuildRequest) -> list[str]:
-    """Return what is compiled by what and for which machine, whatever the model is."""
+    """Return what machine code depends on besides the model: outputs, compiler, machine, target."""
     target = request.target
     facts = {entry.name: getattr(target, entry.name) for entry in fields(target)}
     wanted = (f"{k} {sorted(v) if isinstance(v, frozenset) else v}" for k, v in facts.items())

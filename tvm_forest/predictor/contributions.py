@@ -34,7 +34,7 @@ else:
     explanations = import_late("tvm_forest.predictor.explanations")
 
 FLATTENS = "lightgbm "
-"""Source prefix of libraries whose contributions are flattened, one output after the other."""
+"""Prefix of `Forest.source` for the library that flattens contributions, output after output."""
 
 MAX_SINGLE_ROWS = 2
 """Most rows that are computed one by one; a partly filled block costs as much as a full one."""
@@ -72,7 +72,10 @@ class Contributions:
         self._bound: dict[str, tuple[BoundFunction, BoundFunction]] = {}
 
     def compute(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """Return float64 (R, C, ..., F + 1) of rows on the host."""
+        """Return contributions (R, C, F + 1) or interactions (R, C, F + 1, F + 1), float64.
+
+        The rows are on the host.
+        """
         if n_jobs is not None:
             check_n_jobs(f"predict_{name}", n_jobs)
         rows = to_rows(rows, self._functions.forest)
@@ -92,15 +95,20 @@ class Contributions:
         return self._bound[name][n_rows > MAX_SINGLE_ROWS]
 
     def shape_of(self, name: Output) -> tuple[int, int]:
-        """Return the numbers of groups and of features in a function's result for a row."""
+        """Return the shape of a compiled function's result for one row: (groups, players + 1).
+
+        A group is an output, or for interactions an output together with the first player of a
+        pair. A player is a column, or several from which one statistic is made.
+        """
         players = len(self.tables.players)
         groups = self.tables.forest.n_outputs * (players if name == INTERACTIONS else 1)
         return groups, players + 1
 
     def complete(self, name: Output, values: Array) -> Array:
-        """Fill in the last column of a function's result: the expected value over all rows.
+        """Turn a compiled function's result into one value per column, or per pair of columns.
 
-        The diagonal of interactions is filled in later, see `fill_diagonal`.
+        Contributions get the expected margin as their last entry. The diagonal of interactions
+        and their last row are filled in later, see `fill_diagonal`.
         """
         if name == CONTRIBUTIONS:
             values[:, :, -1] = self.tables.expected
@@ -149,9 +157,10 @@ def read_background(functions: Functions, background: Any) -> Array:
 
 
 def fill_diagonal(interactions: Array, contributions: Array) -> Array:
-    """Write the diagonal (R, C, F + 1, F + 1), so that rows add up to contributions (R, C, F + 1).
+    """Fill the diagonal of interactions (R, C, F + 1, F + 1), in place, and return them.
 
-    The diagonal entry is the feature's contribution minus its interactions.
+    The diagonal entry of a feature is its contribution (R, C, F + 1) minus its interactions with
+    other features, so each row of a matrix adds up to a contribution.
     """
     place = np.arange(contributions.shape[-1])
     interactions[..., place, place] = 0
@@ -165,7 +174,7 @@ def shape_contributions(forest: Forest, values: Array) -> Array:
         return values[:, 0]
     if not forest.source.startswith(FLATTENS):
         return values
-    return values.reshape(len(values), values.shape[1] * values.shape[2])  # also of no rows
+    return values.reshape(len(values), values.shape[1] * values.shape[2])  # -1 fails for no rows
 
 
 class ContributionMethods:
@@ -186,14 +195,14 @@ class ContributionMethods:
     ) -> Array:
         """Return SHAP values: the contribution of each feature to the margin of each row.
 
-        Path-dependent TreeSHAP replaces unknown features by the training rows, weighted by the
-        cover of each node; interventional TreeSHAP by the rows of a background, one after the
-        other. The first call compiles it.
+        Without a background this is path-dependent TreeSHAP, which replaces unknown features by
+        training rows, weighted by the cover of each node; with one it is interventional TreeSHAP,
+        which replaces them by the rows of the background. The first call compiles the code.
 
         Args:
             rows, n_jobs, iteration_range: see `predict`.
             background: (B, F), rows that replace unknown features; None for the training rows. The
-                time per row does not depend on their number.
+                time per row does not depend on B.
 
         Returns:
             float64 (R, F + 1), or (R, C, F + 1) for several outputs; for LightGBM's models
@@ -251,7 +260,7 @@ class ContributionMethods:
 
         Returns:
             `shap.Explanation`: values (R, F), or (R, F, C) for several outputs; base_values (R,) or
-            (R, C), the margin of a row of which nothing is known; data, the rows; names.
+            (R, C), the expected margin; data, the rows; names of features and outputs.
 
         Raises:
             UnsupportedModel, InputError: see `predict_contributions`; or shap is not installed.
@@ -287,7 +296,7 @@ class ContributionMethods:
             outputs, the largest first.
 
         Raises:
-            UnsupportedModel, InputError: see `predict_contributions`; or no such k or direction.
+            UnsupportedModel, InputError: see `predict_contributions`; or k or toward is invalid.
 
         Examples:
             >>> predictor.reasons(rows, k=2).columns.shape

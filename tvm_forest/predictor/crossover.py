@@ -1,4 +1,4 @@
-"""One model on two machines: small batches on the CPU, large ones on the GPU.
+"""One model on a CPU and a GPU: small batches on the CPU, large ones on the GPU.
 
 takes: two Predictors of a model, a number of rows; gives: predictions by one of them.
 
@@ -42,17 +42,17 @@ METHODS = (
 """Methods that are forwarded to the predictor chosen by the number of rows."""
 
 MEASURED = tuple(1 << power for power in range(18))
-"""Batch sizes at which both are timed, up to where every GPU is busy."""
+"""Batch sizes at which both predictors are timed; the last keeps every GPU busy."""
 MOST_BYTES = 256 << 20
-"""Largest size of the rows that are drawn for timing: fewer rows of a wide model."""
+"""Most bytes of random rows for timing; wide models get fewer rows."""
 CALLS = 7
-"""Timed calls of each; an untimed one before them compiles and copies the model."""
+"""Timed calls per size; an untimed call before them compiles code and copies the model."""
 
 
 class Crossover:
     """Two predictors of a model; the number of rows decides which one is used.
 
-    It has the methods `METHODS` of a Predictor, with their arguments. Rows that lie on a GPU stay
+    It has those methods of a Predictor that `METHODS` lists. Rows that lie on a GPU stay
     there. Margins of both have the same bits if both are exact. `tvm_forest.build` makes one of a
     model and two targets, such as `["llvm", "cuda"]`.
 
@@ -107,8 +107,8 @@ class Crossover:
 
         Raises:
             DeviceError: the GPU cannot be used.
-            InputError: the model refuses rows that are drawn for it, as with texts for categories
-                or `refuse_unseen`.
+            InputError: the model refuses random rows, since it has categories as texts or was built
+                with `refuse_unseen`.
 
         Examples:
             >>> both = tvm_forest.build(model, ["llvm", "cuda"])
@@ -128,7 +128,7 @@ class Crossover:
         return self.rows
 
     def _draw_rows(self) -> Array:
-        """Return rows to be timed, as many as the last of `MEASURED` if memory allows."""
+        """Return random rows for timing, as many as the largest of `MEASURED` if memory allows."""
         forest = self.cpu.forest
         fit = MOST_BYTES // (forest.row_width * np.dtype(forest.row_dtype).itemsize or 1)
         drawn = typical_rows(forest, min(MEASURED[-1], max(1, fit)))
@@ -202,12 +202,12 @@ class Crossover:
         shape = getattr(rows, "shape", None)
         try:
             count = shape[0] if shape else len(rows)
-        except TypeError:  # no rows, as the predictor says
+        except TypeError:  # not rows; the predictor raises the error
             return self.cpu
         return self.gpu if count >= self.rows else self.cpu
 
     def __getattr__(self, name: str) -> Any:
-        if name not in METHODS:  # pickle asks for some as well
+        if name not in METHODS:  # pickle looks up some, too
             raise AttributeError(f"'Crossover' has no attribute {name!r}")
 
         def method(rows: Any, *args: Any, **kwargs: Any) -> Any:

@@ -32,7 +32,7 @@ DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 
 
 class DeviceFunctions(Functions):
-    """Functions whose model stays on the host until their first call."""
+    """Functions for a GPU, to which the model's arrays are copied at the first call."""
 
     max_rows_with_memberships = 1 << 16
 
@@ -90,7 +90,7 @@ class DevicePredictor(Predictor):
             kind: the form of text, such as "cuda"; not all targets have assembly.
 
         Raises:
-            BuildError: there is no such text.
+            BuildError: the target has no text of this kind.
         """
         text: str = (self._present or self).library.inspect(kind)
         return text

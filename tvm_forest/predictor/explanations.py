@@ -49,7 +49,7 @@ def pick_reasons(forest: Forest, values: Array, k: int, toward: Toward) -> Reaso
     Args:
         forest: the model.
         values: float64 (R, C, F + 1), contributions.
-        k: the number of reasons, at most; never more than features.
+        k: the largest number of reasons per row and output; capped at the number of features.
         toward: "any" counts both signs, "higher" positive and "lower" negative contributions.
 
     Raises:
@@ -70,7 +70,7 @@ def pick_reasons(forest: Forest, values: Array, k: int, toward: Toward) -> Reaso
 
 
 def name_features(forest: Forest) -> list[str]:
-    """Return names of the columns that users pass."""
+    """Return the names of the columns that users pass, "Feature 0" and so on if they have none."""
     names = forest.given_names
     return [f"Feature {at}" for at in range(forest.given_width)] if names is None else list(names)
 

@@ -98,12 +98,13 @@ class Functions:
         arguments: for each function by name, the arrays of the model that it reads.
         libraries: compiled libraries, in order.
         smallest_batches: smallest batch of each function in `for_batches`, ascending.
-        result_dtypes: dtypes of a sum's results, see `result_names`; values are the last.
+        result_dtypes: dtypes of the arrays that a function of sums writes, see `result_names`;
+            values are the last.
         margin_place: index of the margins among these.
         max_rows_with_memberships: rows that get membership columns at a time; for thousands of rows
             this memory would have to be requested from the system each time.
         n_places: number of places `round * C + class` of trees.
-        steps_per_row: most hops and leaves of a row.
+        steps_per_row: largest number of hops and leaves that a row can take in all trees.
     """
 
     max_rows_with_memberships = 512
@@ -160,13 +161,13 @@ class Functions:
         )
 
     def adopt(self, library: Library, has_threads: bool) -> None:
-        """Connect a library to what libraries of this predictor share, the thread pool."""
+        """Connect a library to the thread pool, if it has functions that use threads."""
         if has_threads:
             holds_pool = isinstance(library, LinkedLibrary)
             POOL.serve(library, (lambda: library) if holds_pool else pool_code.compile_pool)
 
     def share(self, library: Library) -> Library:
-        """Return a library of these functions for another model with the same code."""
+        """Return a library that a predictor of another model can use, whose code is the same."""
         return library
 
     def to_tensor(self, array: Array) -> ModelArray:
@@ -177,7 +178,7 @@ class Functions:
         """Return the arguments for the model's arrays."""
         return (AddressTable(tensors),)
 
-    # -- which function serves a call --------------------------------------------------------------
+    # -- choosing a function -----------------------------------------------------------------------
 
     def for_batch(self, n_rows: int) -> BoundFunction:
         """Return the function for batches of this size."""
@@ -193,7 +194,7 @@ class Functions:
         return self._by_name[name]
 
     def choose_function(self, n_rows: int, n_jobs: int | None) -> BoundFunction:
-        """Return the function for a batch; for idle threads, that of smaller batches.
+        """Return the function for a batch, or one for smaller batches if that keeps threads busy.
 
         64 rows in blocks of 64 keep one thread busy, so two threads use the function of smaller
         batches in blocks of 16. They do not if it adds in another order, since
@@ -217,7 +218,7 @@ class Functions:
         return self.target.cores if n_jobs == -1 else int(n_jobs)
 
     def count_serial(self, most: int) -> int:
-        """Return the largest batch, up to `most`, below which one thread reads rows in place."""
+        """Return the largest batch, at most `most`, up to which one thread reads rows in place."""
         ends = (*self.smallest_batches[1:], most + 1)
         for begin, end, function in zip(self.smallest_batches, ends, self.for_batches, strict=True):
             sizes = range(begin, min(end, most + 1))
@@ -238,7 +239,7 @@ class Functions:
         return results[self.margin_place], results[-1]
 
     def write_sums(self, blocks: Any, results: Sequence[Array], n_jobs: int | None) -> None:
-        """Write what `new_results` has room for, of what `to_blocks` gives."""
+        """Write results for rows from `to_blocks` into arrays such as those of `new_results`."""
         function = self.choose_function(len(blocks), n_jobs)
         multiple = function.rows_per_block
         rest = len(blocks) % multiple if len(blocks) > multiple > 0 else 0
@@ -293,7 +294,7 @@ class Functions:
 
 
 def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: int) -> None:
-    """Run with helper threads; serially if another call has them and the order of sums is equal."""
+    """Run with helper threads; serially if another call uses them and sums keep their order."""
     helpers = min(threads, available_cores()) - 1
     if not POOL.run(function.parallel, arguments, helpers, waits=not function.keeps_order):
         function.serial(*arguments)
@@ -309,9 +310,9 @@ def copy_to_lines(array: Array) -> Array:
 
 
 def rows_per_block(sch: Schedule, schedules: dict[int, Schedule]) -> int:
-    """Return how many rows a schedule's function takes together; 0 for any number.
+    """Return the rows of a bit-plane block of a schedule's function; 0 without such blocks.
 
-    The rows of a batch beyond a multiple of the bit-plane block go to the function of smaller
-    batches, unless a schedule adds in another order, on which results would depend.
+    The rows of a batch beyond the last full block go to the function of smaller batches. If a
+    schedule adds in another order, results would then depend on the batch, so this returns 0.
     """
     return sch.sliced if all(x.keeps_order for x in schedules.values()) else 0

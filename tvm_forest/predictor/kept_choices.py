@@ -2,8 +2,8 @@
 
 takes: Workload, CodeCache; gives: Schedules by the smallest batch they serve.
 
-A retrained model keeps its schedules, and so its code, where others would be slightly better; and
-nothing has to be priced, in this process or another.
+A retrained model keeps its schedules, and so its compiled code, even if others would be slightly
+better. The cost model then need not be evaluated again, in this process or in later ones.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def keep_or_choose(work: Workload, cache: CodeCache) -> dict[int, Schedule]:
         choices = heuristic.choose(work)
         known.append(KeptChoice(sizes, {k: (x.point, x.shared) for k, x in choices.items()}))
         del known[:-MAX_KEPT]
-        # Nothing is compiled anew because of it, so a folder that is only read needs no warning.
+        # A failed write makes nothing compile again, so a read-only folder needs no warning.
         cache.write(key, Archive({"kept": known}, {}), warns=False)
     return arrange_by_batch({k: choice.write(work) for k, choice in choices.items()})
 

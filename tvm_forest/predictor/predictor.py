@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 else:
     compiler = import_late("tvm_forest.compiler")
     exporting = import_late("tvm_forest.predictor.exporting")
-    saving = import_late("tvm_forest.predictor.saving")  # which imports this module
+    saving = import_late("tvm_forest.predictor.saving")  # imports this module
 
 Range = tuple[int, int] | None
 """The first boosting round and the one after the last; None for all."""
@@ -62,8 +62,8 @@ class Predictor(
         arguments: for each function, the arrays between the rows and its outputs.
         libraries: all compiled libraries, each with the names of its functions.
         model_bytes: size of the arrays that `predict` reads, for all batches together.
-        n_jobs: threads used if a call does not say; None for all cores when a batch is large
-            enough and one otherwise, -1 for all cores.
+        n_jobs: threads of calls that do not give `n_jobs`; None for all cores when a batch is
+            large enough and one otherwise, -1 for all cores.
     """
 
     _functions_class = Functions
@@ -104,20 +104,20 @@ class Predictor(
         instructions, its functions return an error code that names them.
 
         Args:
-            path: of the library, such as "model.so"; the header is "model.h". ".so" makes a shared
-                library, ".a" a static one, ".o" an object file, and ".zip" a package of the sources
-                with a CMakeLists.txt and without a header beside it. On another system what it
-                takes instead: ".dll", ".dylib" or ".wasm".
-            prefix: what the names of its C functions begin with, which ends with an underscore;
-                libraries that are linked into one program need different ones.
+            path: where to write the library, such as "model.so"; the header is then "model.h".
+                ".so" makes a shared library (".dll", ".dylib" or ".wasm" for other systems), ".a" a
+                static one, ".o" an object file, and ".zip" a package of the sources with the header
+                and a CMakeLists.txt.
+            prefix: beginning of the names of its C functions, with an underscore at its end;
+                libraries that are linked into one program need different prefixes.
             cc: command of the C compiler, such as "aarch64-linux-gnu-gcc"; None for that of the
                 system or, for another machine, its cross compiler or Zig's.
-            to: a language, "c", "cpp", "go", "java", "node" or "rust", whose package the
-                folder `path` gets, with the library and tests; see docs/bindings.md.
+            to: a language, "c", "cpp", "go", "java", "node" or "rust"; `path` is then a folder for
+                a package in that language, with the library and tests; see docs/bindings.md.
 
         Raises:
-            InputError: no such prefix, suffix or command, or the files cannot be written.
-            UnsupportedModel: the model or its target cannot be exported, or not to the language.
+            InputError: invalid prefix, suffix or command, or the files cannot be written.
+            UnsupportedModel: the model or its target cannot be exported, at all or to `to`.
             BuildError, DeviceError: there is no compiler for C or CUDA, or it fails.
 
         Examples:
@@ -132,7 +132,7 @@ class Predictor(
             kind: "asm" for assembly, "ll" for LLVM IR.
 
         Raises:
-            BuildError: there is no such text.
+            BuildError: the kind of text is unknown, or TVM cannot make it.
 
         Examples:
             >>> print(predictor.source("ll"))  # doctest: +SKIP
@@ -140,7 +140,7 @@ class Predictor(
         if kind not in ("asm", "ll"):
             raise BuildError(f"source: argument 'kind': {kind!r} is not there; use 'asm' or 'll'")
         library = (now := self._present or self).library
-        if isinstance(library, LinkedLibrary):  # which is machine code alone
+        if isinstance(library, LinkedLibrary):  # machine code only, without text
             library = compiler.compile_forest(now.request, anew=True).library
         return str(library.mod.inspect_source(kind))
 
@@ -153,8 +153,7 @@ class Predictor(
 
         Raises:
             InputError: the file cannot be written.
-            UnsupportedModel: class labels that are neither strings nor numbers, or code for another
-                machine.
+            UnsupportedModel: labels neither strings nor numbers, or code for another machine.
 
         Examples:
             >>> predictor.save("model.tvmf")
@@ -186,14 +185,15 @@ class Predictor(
             which: (R,) whole numbers, the output to compute for each row, for example the number of
                 its model in a list; None for all outputs. Runs on one thread.
             as_source: arguments of `predict` in the library of the model, with the same meaning.
-                pred_interactions, validate_features, base_margin. LightGBM: raw_score, pred_leaf,
-                pred_contrib, validate_features, start_iteration, num_iteration, inexact early stops
-                by pred_early_stop, _freq and _margin. CatBoost: prediction_type, ntree_start,
-                ntree_end, thread_count, verbose, task_type. base_margin: within the link's bound.
+                XGBoost: output_margin, pred_leaf, pred_contribs, pred_interactions,
+                validate_features, base_margin (values are then within the link's error bound).
+                LightGBM: raw_score, pred_leaf, pred_contrib, validate_features, start_iteration,
+                num_iteration, pred_early_stop (inexact) with its _freq and _margin. CatBoost:
+                prediction_type, ntree_start, ntree_end, thread_count, verbose, task_type.
 
         Returns:
-            (R,) or (R, C), values, probabilities, or labels where the source object gives labels;
-            of a model of several targets, a label for each. (R,) with `which`.
+            (R,) or (R, C), values, probabilities, or labels where the source object gives labels,
+            one for each target. (R,) with `which`.
 
         Raises:
             InputError: rows, n_jobs or another argument of the wrong kind, or one that the library
@@ -248,11 +248,11 @@ class Predictor(
             rows, n_jobs, iteration_range: see `predict`.
             as_source: arguments that `predict_proba` has in the library of the model, with the
                 meaning that they have there. XGBoost: validate_features, base_margin. LightGBM:
-                those of `predict`. CatBoost: those of `predict` but prediction_type.
+                those of `predict`. CatBoost: those of `predict` except prediction_type.
 
         Returns:
-            (R, 2) or (R, C) in the order of the labels. If there are several targets, (R, C) where
-            each is a yes or no, and a list of such arrays where they have classes of their own.
+            (R, 2) or (R, C) in the order of the labels. For several targets, (R, C) if each is a
+            yes or no, else a list with one such array for each target.
 
         Raises:
             UnsupportedModel: the model gives no probabilities.
@@ -321,7 +321,7 @@ class Predictor(
     def predict_per_tree(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
     ) -> Array:
-        """Return the leaf value that every tree adds to the margin, or to what is averaged.
+        """Return the leaf value that every tree adds to the margin, or to the sum of an average.
 
         Returns:
             (R, T), in the source model's order of trees; (R, T, C) if leaves hold vectors.
@@ -337,7 +337,7 @@ class Predictor(
         return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
 
     def tolerance(self, rows: Any) -> Array:
-        """Return how far a margin may be from the source model's, to be compared with |difference|.
+        """Return a bound on the absolute difference between margins and those of the source model.
 
         Zero if the schedule keeps the order of additions. Otherwise two sums of the same T + 1
         numbers in any order differ by at most 2 (T + 1) u (|base score| + sum of |leaf values|),

@@ -51,11 +51,12 @@ Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 """A saved predictor: a path, bytes, or a readable file object."""
 
 Reader = Callable[[dict[str, Any], dict[str, Any], str, bool], Predictor]
-"""Takes a manifest, parts, what begins messages, and whether to compile anew."""
+"""Makes a predictor from a manifest, the archive's parts, the beginning of error messages, and
+whether to compile the model again."""
 
 
 def save(file: str | os.PathLike[str] | BinaryIO, make: Callable[[], bytes]) -> None:
-    """Write bytes to a file; its place is checked before they are made."""
+    """Write the bytes that `make` returns to a file; `make` is called once its path is checked."""
     where = "save: argument 'file'"
     if hasattr(file, "write"):
         file.write(make())
@@ -73,7 +74,7 @@ def load_predictor(
 ) -> Predictor:
     """See `tvm_forest.load_predictor`; the signature is that of the model, or None for any.
 
-    `others` read archives of other kinds.
+    `others` are functions that read archives of other kinds, by kind.
     """
     data, where = read(file, "load_predictor: argument 'file'")
     return from_bytes(data, where, signature, recompile, others)
@@ -137,7 +138,7 @@ def to_bytes(predictor: Predictor) -> bytes:
 
 
 def describe(predictor: Predictor) -> dict[str, Any]:
-    """Return what `check_manifest` looks at."""
+    """Return the fields of a manifest that `check_manifest` checks."""
     about = {"kind": KIND, "format": FORMAT, "versions": _versions()}
     return {**about, "signature": predictor.signature}
 
@@ -192,7 +193,7 @@ def refuse_unexpected(where: str) -> Iterator[None]:
         yield
     except (BuildError, ModelFormatError):
         raise
-    except Exception as error:  # who wrote the file may have meant any of them
+    except Exception as error:  # a file written to do harm can cause any of them
         raise ModelFormatError(
             f"{where}: the file is intact but not as expected ({type(error).__name__}: "
             f"{error!s:.300}); build and save it again"
@@ -202,10 +203,10 @@ def refuse_unexpected(where: str) -> Iterator[None]:
 def check_manifest(
     manifest: dict[str, Any], where: str, signature: str | None, kind: str = KIND
 ) -> None:
-    """Refuse an archive of another kind, of a newer version, or of another model.
+    """Refuse an archive of another kind, of another format version, or of another model.
 
     Raises:
-        ModelFormatError: as said.
+        ModelFormatError: it is one of these.
     """
     for field, wanted, remedy in (
         ("kind", kind, _WROTE.get(kind, _WROTE[KIND])),
@@ -248,7 +249,10 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bo
 
 
 def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -> Compiled | str:
-    """Load all functions that can run here, or say why those that are needed first cannot."""
+    """Load all functions that can run here; return the reason if functions of sums cannot.
+
+    Functions of leaves that cannot be loaded are compiled on first use.
+    """
     version, here = (x["tvm_forest"] for x in (manifest["versions"], _versions()))
     if version != here:
         return f"it is for tvm_forest {version!r}, and here is {here!r}"
@@ -259,7 +263,7 @@ def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -
         if isinstance(loaded, str):
             if any(name not in OF_LEAVES for name in about["functions"]):
                 return loaded
-            continue  # what leaves say is compiled when it is asked for
+            continue
         code.append(loaded)
         arguments |= argument_parts.from_parts(parts, about["functions"])
     return Compiled(code, arguments, parts["columns.npy"])

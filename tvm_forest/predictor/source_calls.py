@@ -47,7 +47,7 @@ KINDS = {
 
 STOPS = "pred_early_stop"
 STOPPING = ("pred_early_stop_freq", "pred_early_stop_margin")
-"""Whether rows of LightGBM stop, and when; see `early/of_lightgbm.py`."""
+"""LightGBM's arguments for early stopping of predictions, see `early/of_lightgbm.py`."""
 
 ARGUMENTS = {
     "xgboost": (
@@ -64,7 +64,7 @@ ARGUMENTS = {
         *("thread_count", "verbose", "task_type"),
     ),
 }
-"""Arguments of each library, beside those of `Predictor.predict`."""
+"""Arguments of `predict` in each library, besides those of `Predictor.predict`."""
 
 PROBABILITIES = "predict_proba"
 
@@ -82,7 +82,7 @@ COUNTS = ("start_iteration", "num_iteration")
 """LightGBM's arguments that are numbers of rounds."""
 
 OTHERS = (*COUNTS, *ARGUMENTS["catboost"], "base_margin", *STOPPING)
-"""Those that are no yes or no."""
+"""Arguments whose value is not True or False."""
 
 
 def predict_as_source(
@@ -98,8 +98,8 @@ def predict_as_source(
     """Predict as the model's library does with these arguments.
 
     Raises:
-        InputError: the library has no such argument, or not this value; or `which` is given, which
-            no library supports.
+        InputError: the library has no such argument or refuses its value; or `which` is given,
+            which no library supports.
     """
     forest = predictor.forest
     _check(forest, arguments, called)
@@ -126,7 +126,7 @@ def predict_as_source(
     start = arguments.get("base_margin")
     if start is not None and kinds and method != "predict_margin":
         raise InputError(f"predict: argument 'base_margin': {kinds[0]!r} has no use for it")
-    averages = forest.aggregate == "average"  # of LightGBM, but all beside values are sums to it
+    averages = forest.aggregate == "average"  # LightGBM averages values only, and sums the rest
     if averages and method == "predict_contributions":
         found: Array = predictor.predict_contributions(rows, n_jobs, iteration_range)
         return found * (len(predictor._columns_of(iteration_range)) // forest.n_outputs)
@@ -158,7 +158,7 @@ def _refuse_later_rounds(forest: Forest, iteration_range: Range, method: str) ->
 def _to_result(
     forest: Forest, margin: Array, method: str, call: NumberFunction = apply_numpy_function
 ) -> Any:
-    """Return what a method gives for margins (R, C)."""
+    """Return the result of a Predictor's method, computed from margins (R, C)."""
     if method == "predict_margin":
         return squeeze(margin)
     value = forest.values_of(margin, call)
@@ -185,7 +185,8 @@ def _check(forest: Forest, arguments: dict[str, Any], called: str) -> None:
 def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, Any]) -> Range:
     """Return the range of rounds from LightGBM's two numbers, limited to existing rounds.
 
-    A count <= 0 means all; without a count, up to the best round, or from a later start all.
+    A count of 0 or less means all rounds from the start on. Without a count, the range ends at the
+    best round if the start is 0, and otherwise at the last round.
     """
     if iteration_range is not None:
         raise InputError(
@@ -275,8 +276,8 @@ def _add_leaves(
 def _weigh(forest: Forest, tree: int, numbers: Array, start: Array) -> Array:
     """Return a tree's addition, (R,), where XGBoost's leaf weight includes the starting margin.
 
-    XGBoost's in-place prediction of an estimator adds a leaf to the start, subtracts the base score
-    that it would have started from, and multiplies.
+    XGBoost's in-place prediction of an estimator adds a leaf to the starting margin, subtracts the
+    base score, and multiplies the result by the tree's weight.
     """
     assert forest.bare_value is not None and forest.tree_weight is not None, "it has both"
     own = slice(forest.tree_offset[tree], forest.tree_offset[tree + 1])

@@ -8,7 +8,7 @@ takes: predictors, requests of HTTP and gRPC; gives: predictions, with the bits 
                     |             |       |
     client --> service -----------+-- messages
 
-This file imports what only a server needs when one is made; docs/serving.md says how to use it.
+The packages that only a server needs are imported when one is made. docs/serving.md is the manual.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ EXTRAS = {
     "serve": ("fastapi", "httptools", "orjson", "prometheus_client", "uvicorn"),
     "grpc": ("grpc", "google.protobuf"),
 }
-"""Packages of the extras that a server needs."""
+"""Packages that a server needs, for each of the extras `tvm-forest[...]` that install them."""
 
 IDLE_S = 75
 """Seconds that a connection without a request stays open: longer than proxies keep theirs."""
 
 
 def check_packages(with_grpc: bool = False) -> None:
-    """Raise InputError unless all packages of the extra `serve` are there, and of `grpc` if so."""
+    """Raise InputError unless the packages of `serve`, and `grpc` if needed, are installed."""
     for extra, packages in EXTRAS.items():
         for package in packages if extra == "serve" or with_grpc else ():
             try:
@@ -58,11 +58,11 @@ def check_packages(with_grpc: bool = False) -> None:
 
 
 def make_application(named: Sequence[Named], settings: Settings | None = None) -> Any:
-    """Return the application of ASGI that serves models.
+    """Return the ASGI application that serves models.
 
     Args:
         named: the models.
-        settings: limits; None for the usual ones.
+        settings: limits; None for the defaults.
 
     Raises:
         InputError: two models have one name and version, or a model cannot be served.
@@ -74,7 +74,7 @@ def make_application(named: Sequence[Named], settings: Settings | None = None) -
 
 
 def check_port(port: int, name: str = "port") -> None:
-    """Raise InputError unless there is such a port, or it is 0, for any that is free."""
+    """Raise InputError unless a port is from 0 to 65535; 0 means any free port."""
     if type(port) is not int or not 0 <= port <= MAX_PORT:
         raise InputError(
             f"serve: argument '{name}': {port!r} is no port; give one from 1 to {MAX_PORT}, or 0 "
@@ -83,14 +83,14 @@ def check_port(port: int, name: str = "port") -> None:
 
 
 def open_port(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
+    """Return a listening socket.
 
     Args:
-        host: a name or an address.
-        port: from 0, which is any that is free, to 65535.
+        host: a host name or an IP address.
+        port: 0 to 65535; 0 for any free port.
 
     Raises:
-        InputError: the address is unknown or in use, or there is no such port.
+        InputError: the address is unknown or in use, or the port is out of range.
     """
     check_port(port)
     try:
@@ -105,12 +105,12 @@ def open_port(host: str, port: int) -> socket.socket:
 
 
 def warn_of_strangers(address: str, has_token: bool, has_tls: bool) -> None:
-    """Log what others could do whom an address lets in, which loopback does not.
+    """Log warnings if other machines can reach a server that lacks a token or TLS.
 
     Args:
-        address: at which a server listens, of IPv4 or IPv6.
-        has_token: whether it asks for a token.
-        has_tls: whether it speaks TLS.
+        address: IPv4 or IPv6 address at which the server listens; for loopback nothing is logged.
+        has_token: whether requests need a token.
+        has_tls: whether connections use TLS.
     """
     found = ipaddress.ip_address(address.partition("%")[0])
     mapped = getattr(found, "ipv4_mapped", None) or found
@@ -144,11 +144,11 @@ def run(
         application: see `make_application`.
         listening: see `open_port`.
         certificate: files of the certificate and of its key, for TLS; None for plain HTTP.
-        announce: called with the port of gRPC once all is served; None for nothing.
-        grpc_port: for gRPC at the same address, 0 for any that is free; None for HTTP only.
+        announce: called once the server is ready, with the port of gRPC or None; may be None.
+        grpc_port: port of gRPC at the same address, 0 for any free one; None for HTTP only.
 
     Raises:
-        InputError: the certificate cannot be read, or the port of gRPC is in use.
+        InputError: the certificate cannot be read, or the gRPC port is in use.
     """
     import uvicorn
 

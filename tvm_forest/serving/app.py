@@ -1,12 +1,12 @@
-"""The ASGI application: who may send requests, how they are answered, and what is counted.
+"""The ASGI application: checks tokens and limits, answers requests, and counts the answers.
 
 takes: predictors by name, Settings; gives: an application for uvicorn or for tests.
 
     request --> Application: token, /infer: limits, protocol, Batcher
                      |
-                     +-----> FastAPI: all that is asked rarely
+                     +-----> FastAPI: all other requests
 
-Requests for predictions do not pass FastAPI, whose routes take longer than most predictions.
+Requests for predictions bypass FastAPI, whose routing takes longer than most predictions.
 """
 
 from __future__ import annotations
@@ -50,36 +50,36 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 JSON_SIZE = b"inference-header-content-length"
-"""The header with the length of the JSON if bytes follow it."""
+"""Header with the length of the JSON part of a body, if binary tensors follow it."""
 
 JSON, BINARY = b"application/json", b"application/octet-stream"
 SHORT_BYTES = 1 << 16
-"""Bytes that the event loop itself reads or writes: a thread would take about as long."""
+"""Bytes below which the event loop itself reads or writes: a thread would take about as long."""
 
 PACKED_BYTES = 1 << 10
-"""Bytes of an answer from which on it is compressed for who accepts that."""
+"""Bytes of an answer from which it is compressed, if the client accepts that."""
 
 MAX_LOGGED = 200
-"""Characters of a path that the access log has."""
+"""Characters of a path that are written to the access log."""
 
 GONE = 499
-"""Counted where a client does not wait for its answer."""
+"""Status that is counted and logged if a client disconnects before its answer; never sent."""
 
 FAULT = "a fault of the server; see its log"
-"""The text that a client gets."""
+"""Text that a client gets with status 500."""
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
-_OPEN = ("/v2/health/live", "/v2/health/ready")  # to who has no token: for probes
+_OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: for probes
 _EXTRA: dict[int, Headers] = {
     401: [(b"www-authenticate", b"Bearer")],
     405: [(b"allow", b"POST")],
     503: [(b"retry-after", b"1")],
 }
-"""Headers of answers that refuse, by status."""
+"""Extra headers of refusals, by status."""
 
 
 class Application:
-    """What uvicorn calls with each request."""
+    """The ASGI application, which uvicorn calls with each request."""
 
     def __init__(self, named: list[Named], settings: Settings) -> None:
         self.models = models = Models((name, version, x) for name, version, x, _ in named)
@@ -137,21 +137,24 @@ class Application:
         return Batcher(model, self._executor, settings.max_batch, delay_s, observe)
 
     def put(self, model: Model) -> None:
-        """Let a model answer in place of that of its name and version, which ends what it has."""
+        """Serve a model instead of the one with its name and version, if there is one.
+
+        The old one still answers the requests that it has.
+        """
         before = self.models.put(model)
         self._batchers[model] = self._make_batcher(model)
         if before is not None:
             del self._batchers[before]
 
     def remove(self, name: str) -> None:
-        """Let all versions of a model answer no more but what they have."""
+        """Stop serving all versions of a model; requests that have arrived are still answered."""
         for model in self.models.remove(name):
             del self._batchers[model]
 
     def check_token(self, authorization: bytes) -> None:
-        """Refuse who does not give the token, if there is one.
+        """Refuse requests without the token, if the server has one.
 
-        How long it takes says nothing of the token but its length.
+        The comparison takes constant time, so its duration reveals only the token's length.
         """
         scheme, _, given = authorization.partition(b" ")
         token = self.settings.token
@@ -162,11 +165,11 @@ class Application:
             raise Refused(text, 401)
 
     def count_answer(self, status: int) -> None:
-        """Count an answer that involved no model, or no complete request."""
+        """Count an answer to a request that was not for a model's prediction, or was incomplete."""
         self._metrics.count_answer("", "", status, None)
 
     def log_access(self, client: str, method: str, path: str, status: Any, begin: float) -> None:
-        """Write a line of the access log, if there is one, whatever the path holds."""
+        """Write a line to the access log if it is on; the path is escaped and shortened."""
         if self.settings.access_log:
             milliseconds = 1000 * (time.perf_counter() - begin)
             path = quote(path[:MAX_LOGGED], safe="/:")
@@ -182,16 +185,16 @@ class Application:
         """Return the answer to a request, and count it.
 
         Args:
-            model: that is asked.
+            model: the requested model.
             hold: see `holding`.
-            read: returns the request.
-            write: returns the answer.
+            read: reads the request.
+            write: writes the answer, given the model, the request and the results.
 
         Raises:
-            Refused: it gets none, see docs/serving.md.
+            Refused: the request is refused; docs/serving.md lists the statuses.
         """
         begin, status = time.perf_counter(), GONE
-        batcher = self._batchers[model]  # which another model may have by the end of the body
+        batcher = self._batchers[model]  # as `put` may replace the model while the body is read
         self._in_flight += 1
         try:
             if self._in_flight > self.settings.max_queue:
@@ -220,9 +223,9 @@ class Application:
 
     @contextmanager
     def holding(self) -> Iterator[Hold]:
-        """Yield what counts the bytes that a request holds until the end of the block.
+        """Yield a function that adds to the bytes that a request holds until the block ends.
 
-        It refuses those that are too many, of this request or of all together.
+        The function refuses the request if it, or all requests together, hold too many bytes.
         """
         held, most = 0, f"{self.settings.max_queue_mb:g} megabytes"
 
@@ -242,7 +245,7 @@ class Application:
     async def _read(
         self, model: Model, headers: dict[bytes, bytes], receive: Receive, hold: Hold
     ) -> Request:
-        """Return the request that HTTP brings."""
+        """Receive and parse the body of an HTTP request."""
         coding = headers.get(b"content-encoding", b"identity").lower()
         if coding != b"identity" and coding not in CODINGS:
             have = b", ".join(CODINGS).decode()
@@ -279,7 +282,7 @@ class Application:
     async def work(
         self, size: int, function: Callable[P, T], *arguments: P.args, **options: P.kwargs
     ) -> T:
-        """Call what takes as long as so many bytes do, on a thread if that is long."""
+        """Call a function that works on `size` bytes; on a thread if they are many."""
         call = partial(function, *arguments, **options)
         if size < SHORT_BYTES:
             return call()
@@ -294,7 +297,7 @@ class Application:
             )
 
     def _check_answer(self, model: Model, request: Request) -> int:
-        """Return the most bytes that an answer has; one that could be too large is refused."""
+        """Return the largest possible size of the answer in bytes; refuse it if too large."""
         rows = len(request.rows)
         most = sum(model.count_bytes(name, rows, binary) for name, binary in request.outputs)
         if most > self.settings.max_answer:
@@ -308,7 +311,7 @@ class Application:
 
 
 def _noting(send: Send, note: Callable[[int], None]) -> Send:
-    """Return a `send` that passes the status on."""
+    """Return a `send` function that also calls `note` with the status of the answer."""
 
     async def send_noted(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -327,7 +330,7 @@ async def _send_refusal(send: Send, refused: Refused) -> None:
 async def send_bytes(
     send: Send, status: int, kind: bytes, parts: list[bytes], extra: Headers | None = None
 ) -> None:
-    """Send an answer, the parts of a long one as the client takes them."""
+    """Send an answer; a long one is sent in parts, as fast as the client reads them."""
     size = count(parts)
     if size < SHORT_BYTES:
         parts = [b"".join(parts)]

@@ -1,10 +1,10 @@
-"""Requests that come at the same time become one call of the predictor.
+"""Joins requests that come at the same time into one call of the predictor.
 
-takes: rows of many requests; gives: to each its own predictions, the bits of a call of its own.
+takes: rows of many requests; gives: each request's predictions, with the bits of a separate call.
 
     requests --> waiting --> a batch: on the event loop if it is short, else on a thread
                                       |
-             <-- each its part -------+     meanwhile others wait, and make the next batch
+             <-- each its part -------+     meanwhile others wait, for the next batch
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..forest import Array
 from .models import SUMS, Model
 
 SHORT_S = 100e-6
-"""Seconds of a batch that the event loop waits for: a thread would take about as long."""
+"""Expected seconds below which a batch runs on the event loop: starting a thread takes as long."""
 
 Results = dict[str, Array]
 """Outputs by name."""
@@ -49,8 +49,8 @@ class Batcher:
     ) -> None:
         """Join requests of up to `max_rows` rows that come within `max_delay_s` of the first.
 
-        A request of more rows is a batch of its own. `observe` is told the number of requests and
-        of rows of each batch.
+        A request of more rows is a batch of its own. `observe` is called with the number of
+        requests and of rows of each batch.
         """
         self._model, self._executor, self._observe = model, executor, observe
         self._max_rows, self._max_delay_s = max_rows, max_delay_s
@@ -77,7 +77,7 @@ class Batcher:
         return await waiting.future
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin a batch once it is full or its first request has waited."""
+        """Schedule the next batch: at once if it is full, else after the delay."""
         if self._n_rows >= self._max_rows and self._max_delay_s and self._timer is not None:
             self._timer.cancel()
             self._timer = loop.call_soon(self._begin)
@@ -109,7 +109,7 @@ class Batcher:
         return batch, n_rows
 
     def _end(self, batch: list[_Waiting], results: list[Results | Exception]) -> None:
-        """Give all requests of a batch what is theirs."""
+        """Give each request of a batch its results or its error, and schedule the next batch."""
         for waiting, result in zip(batch, results, strict=True):
             if waiting.future.done():  # nobody waits any more
                 continue
@@ -118,24 +118,27 @@ class Batcher:
             else:
                 waiting.future.set_result(result)
         self._is_busy = False
-        if self._waiting and self._timer is None:  # these have waited
+        if self._waiting and self._timer is None:  # their delay is over
             self._timer = asyncio.get_running_loop().call_soon(self._begin)
 
 
 def _asks_for_sums(batch: list[_Waiting]) -> bool:
-    """Whether no request wants leaves, which were not timed, and may have to be compiled."""
+    """Return whether all requests want sums only; other outputs were not timed, and may compile."""
     return all(name in SUMS for waiting in batch for name in waiting.outputs)
 
 
 def _predict(model: Model, batch: list[_Waiting]) -> list[Results | Exception]:
-    """Return for each request its outputs, or why there are none."""
+    """Return the outputs of each request, or its error.
+
+    If the model refuses a batch, each request is predicted alone.
+    """
     try:
         return list(_predict_together(model, batch))
     except ForestError as error:
         if len(batch) == 1:
             return [error]
         return [result for waiting in batch for result in _predict(model, [waiting])]
-    except Exception as error:  # a fault of ours, which each request says and the log explains
+    except Exception as error:  # our fault: each request fails with 500, and the log has the cause
         return [error] * len(batch)
 
 

@@ -1,6 +1,6 @@
-"""Bodies of HTTP that are compressed.
+"""Compresses and decompresses HTTP bodies.
 
-takes: bytes; gives: bytes, compressed or as they were.
+takes: bytes; gives: bytes, compressed or decompressed.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import zlib
 from .refusals import Refused
 
 CODINGS = {b"gzip": 31, b"deflate": 15}
-"""How zlib calls the forms that it reads and writes, by their names in HTTP."""
+"""HTTP's content encodings, and for each the `wbits` argument of zlib."""
 
-_LEVEL = 1  # predictions shrink little more at others, which take longer
+_LEVEL = 1  # higher levels take longer, and shrink predictions little more
 _OFFER = re.compile(rb"([\w*-]+)(?:\s*;\s*q=([01](?:\.\d{0,3})?))?")
 
 
 def unpack(body: bytes, coding: bytes, most: int) -> bytes:
-    """Return what a body is when it is no longer compressed; at most `most` bytes and one more.
+    """Decompress a body; stop after `most` + 1 bytes, by which the caller sees that it is too long.
 
     Raises:
-        Refused: it is damaged, or more follows.
+        Refused: it is damaged or cut short, or other bytes follow.
     """
     machine = zlib.decompressobj(CODINGS[coding])
     try:
@@ -34,14 +34,14 @@ def unpack(body: bytes, coding: bytes, most: int) -> bytes:
 
 
 def pack(parts: list[bytes], coding: bytes) -> list[bytes]:
-    """Return an answer compressed, in parts."""
+    """Compress the parts of an answer; return the result in parts."""
     machine = zlib.compressobj(_LEVEL, wbits=CODINGS[coding])
     packed = [*map(machine.compress, parts), machine.flush()]
     return [part for part in packed if part]
 
 
 def choose_coding(accepted: bytes) -> bytes | None:
-    """Return the encoding that Accept-Encoding prefers; None for none."""
+    """Return the encoding that the header Accept-Encoding prefers; None for no compression."""
     wanted = {name: float(weight or 1) for name, weight in _OFFER.findall(accepted.lower())}
     others = wanted.get(b"*", 0.0)
     best = max(CODINGS, key=lambda coding: wanted.get(coding, others))

@@ -1,9 +1,9 @@
-"""Connections whose clients may be slow, or use another protocol than HTTP.
+"""HTTP connections that survive slow clients and offers to switch to another protocol.
 
-takes: bytes of a client; gives: requests for the application, or an answer that refuses.
+takes: bytes of a client; gives: requests for the application, or a refusal.
 
-uvicorn waits for ever for a head that does not end, and for a client that takes no answer. It lets
-go of clients that offer to speak another protocol, such as the one of Java, and have a body.
+uvicorn waits for ever for headers that do not end, and for a client that does not read its answer.
+It drops requests with a body that offer to upgrade to HTTP/2, as those of Java's client do.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from .app import Application
 
 MAX_HEAD = 1 << 16
-"""Most bytes of the head of a request (431)."""
+"""Most bytes of a request's head, which is the request line and headers (431)."""
 
 _OFFERS = (b"upgrade", b"http2-settings")
-"""Headers of a client that offers to speak another protocol."""
+"""Headers with which a client offers to switch to another protocol."""
 
 
 class Connection(HttpToolsProtocol):
@@ -33,24 +33,24 @@ class Connection(HttpToolsProtocol):
     """See Settings; set by `make_connection`."""
 
     application: Application
-    """What counts answers; set by `make_connection`."""
+    """The application, for its counters and access log; set by `make_connection`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._reading: asyncio.TimerHandle | None = None  # while a request comes
         self._writing: asyncio.TimerHandle | None = None  # while an answer is not taken
-        self._is_begun = self._has_head = False  # what has come of the next request
+        self._is_begun = self._has_head = False  # of the next request
         self._head_size = 0
 
-    # -- what asyncio and the parser say --------------------------------------------------------
+    # -- callbacks of asyncio and of the parser -------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request."""
+        """Start the timeout for the first request."""
         super().connection_made(transport)
         self._wait_for_request()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; a head must not be too long, and what is no request not last."""
+        """Parse bytes of a client; refuse a malformed request, or a head that is too long."""
         self._unset_keepalive_if_required()
         try:
             self._parse(data)
@@ -65,7 +65,7 @@ class Connection(HttpToolsProtocol):
             self._wait_for_request()
 
     def _parse(self, data: bytes) -> None:
-        """Parse on; where a client offers another protocol, as if it had not."""
+        """Parse bytes; if the client offers another protocol, parse again without the offer."""
         while True:
             try:
                 return self.parser.feed_data(data)
@@ -76,11 +76,11 @@ class Connection(HttpToolsProtocol):
                 self.parser = httptools.HttpRequestParser(self)
 
     def _offers_protocol(self) -> bool:
-        """Whether the parser would take the body for another protocol; others have none."""
+        """Return whether the request has an offer, so that the parser would ignore its body."""
         return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
 
     def _write_head(self) -> bytes:
-        """Return the head of the request that was parsed, without offers."""
+        """Return the head of the parsed request, without the headers of the offer."""
         version = self.parser.get_http_version().encode()
         lines = [b" ".join([self.parser.get_method(), self.url, b"HTTP/" + version])]
         for name, value in self.headers:
@@ -92,44 +92,44 @@ class Connection(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
-        """Wait for the end of a request."""
+        """Start the timeout for the rest of a request."""
         super().on_message_begin()
         self._is_begun, self._has_head, self._head_size = True, False, 0
         self._wait_for_request()
 
     def on_headers_complete(self) -> None:
-        """See that the head is over."""
+        """Record that the head is complete."""
         if not self._offers_protocol():
             super().on_headers_complete()
             self._has_head = True
 
     def on_message_complete(self) -> None:
-        """Stop waiting."""
+        """Stop the timeout of the request."""
         if not self._offers_protocol():
             super().on_message_complete()
             self._is_begun = self._has_head = False
             self._stop_reading()
 
     def on_response_complete(self) -> None:
-        """Stop waiting for what was taken; each answer has a time of its own."""
+        """Stop the timeout of the answer; start a new one if some of it is still unsent."""
         self._stop_writing()
         super().on_response_complete()
         if self.flow.write_paused:
             self._wait_for_client()
 
     def pause_writing(self) -> None:
-        """Wait for the client to take what is written."""
+        """Start the timeout for the client to read its answer."""
         super().pause_writing()
         self._wait_for_client()
 
     def resume_writing(self) -> None:
-        """Stop waiting, unless there is more of this answer."""
+        """Stop the timeout if the answer is complete."""
         super().resume_writing()
         if self.cycle is None or self.cycle.response_complete:
             self._stop_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting for anything."""
+        """Stop all timeouts."""
         self._stop_reading()
         self._stop_writing()
         super().connection_lost(exc)
@@ -160,7 +160,7 @@ class Connection(HttpToolsProtocol):
         self._answer(408, f"the request has not come within {self.timeout_s:g} seconds")
 
     def _answer(self, status: int, text: str) -> None:
-        """Answer, if no answer has begun, and close."""
+        """Send an error, unless an answer has begun, and close the connection."""
         cycle = self.cycle
         is_in_request = cycle is not None and not cycle.response_complete
         if self.transport.is_closing():
@@ -184,5 +184,5 @@ class Connection(HttpToolsProtocol):
 
 
 def make_connection(application: Application, timeout_s: float) -> type[Connection]:
-    """Return the class of the connections of an application."""
+    """Return a subclass of `Connection` for an application, as uvicorn makes its instances."""
     return type("Connection", (Connection,), {"application": application, "timeout_s": timeout_s})

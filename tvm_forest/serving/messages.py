@@ -2,8 +2,8 @@
 
 takes: bytes of a message; gives: Request; and bytes of the answer.
 
-The classes are made of `inference.proto` when this file is imported: nothing is generated and
-stored, and they live beside those of a client in the same process.
+The message classes are made from `inference.proto` when this file is imported, so the package has
+no generated code. They do not clash with those of a client in the same process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-"""The field of InferTensorContents that holds a datatype; FP16 and BF16 have none."""
+"""For each datatype, the field of InferTensorContents for its values; FP16 and BF16 have none."""
 
 
 _MESSAGE = re.compile(r"^message (\w+) {\n(.*?)^}", re.DOTALL | re.MULTILINE)
@@ -39,7 +39,7 @@ _FIELD = re.compile(r"^ +(repeated |map<string, )?(\w+)>? (\w+) = (\d+);", re.MU
 
 
 def _make_classes() -> dict[str, Any]:
-    """Return the classes of the messages by name."""
+    """Parse `inference.proto`; return the message classes by name."""
     text = Path(__file__).with_name("inference.proto").read_text(encoding="utf-8")
     file = descriptor_pb2.FileDescriptorProto(name="inference", package="inference")
     file.syntax = "proto3"
@@ -49,19 +49,19 @@ def _make_classes() -> dict[str, Any]:
             message.oneof_decl.add(name="choice")
         for found in _FIELD.findall(body):
             _add_field(message, *found)
-    pool = descriptor_pool.DescriptorPool()  # not the default one, which a client's may be in
+    pool = descriptor_pool.DescriptorPool()  # the default pool may have a client's classes
     pool.AddSerializedFile(file.SerializeToString())
     classes = message_factory.GetMessageClassesForFiles([file.name], pool)
     return {name.removeprefix("inference."): kind for name, kind in classes.items()}
 
 
 def _add_field(message: Any, form: str, kind: str, name: str, number: str) -> None:
-    """Add a field, whose form is that of a list, of a map from texts, or "" of a single value."""
+    """Add a field to a message; `form` is "repeated ", "map<string, " or "" for a single value."""
     field = message.field.add(name=name, number=int(number))
     field.label = field.LABEL_REPEATED if form else field.LABEL_OPTIONAL
     if message.oneof_decl:
         field.oneof_index = 0
-    if form.startswith("map"):  # a list of pairs, whose class has a name that is prescribed
+    if form.startswith("map"):  # a list of pairs, whose class name protobuf prescribes
         pair = message.nested_type.add(name=f"{name.title()}Entry")
         pair.options.map_entry = True
         _add_field(pair, "", "string", "key", "1")
@@ -78,10 +78,10 @@ CLASSES = _make_classes()
 
 
 def read_message(name: str, body: bytes) -> Any:
-    """Return the message of that name that bytes hold.
+    """Decode bytes as a message of the class `name`.
 
     Raises:
-        Refused: they hold none.
+        Refused: they are not such a message.
     """
     try:
         return CLASSES[name].FromString(body)
@@ -90,7 +90,7 @@ def read_message(name: str, body: bytes) -> Any:
 
 
 def to_values(parameters: Any) -> dict[str, Any]:
-    """Return parameters as Python's own values; one that holds nothing is None."""
+    """Return the parameters of a message as Python values; None for an empty one."""
     return {
         name: None if (kind := one.WhichOneof("choice")) is None else getattr(one, kind)
         for name, one in parameters.items()
@@ -98,10 +98,12 @@ def to_values(parameters: Any) -> dict[str, Any]:
 
 
 def read_request(message: Any, model: Model) -> Request:
-    """Return the request in a ModelInferRequest; its answer has bytes if the request has bytes.
+    """Return the request in a ModelInferRequest.
+
+    If its tensors are raw bytes, the answer's are as well.
 
     Raises:
-        Refused: it breaks the protocol, or is not for this model.
+        Refused: it violates the protocol, or does not fit the model.
     """
     raw, tensors = message.raw_input_contents, iter(message.inputs)
     if raw and len(raw) != len(message.inputs):
@@ -147,7 +149,7 @@ def _read_tensor(tensor: Any, raw: bytes | None, shape: tuple[int, ...], where: 
 
 
 def write_answer(model: Model, request: Request, results: dict[str, Array]) -> bytes:
-    """Return the ModelInferResponse to a request, as bytes of tensors if that gave bytes."""
+    """Return the encoded ModelInferResponse to a request; tensors are raw if the request's are."""
     answer = CLASSES["ModelInferResponse"](
         model_name=model.name, model_version=model.version, id=request.id or ""
     )

@@ -78,7 +78,7 @@ class Metrics:
         registry.register(_Drifts(models))
 
     def observe_batch(self, name: str, version: str) -> Callable[[int, int], None]:
-        """Return what counts a batch of a model, given its requests and rows."""
+        """Return a function that counts a batch of a model: (requests, rows) -> None."""
         rows = self._rows.labels(name, version)
         sizes, requests = (
             x.labels(name, version) for x in (self._batch_rows, self._batch_requests)
@@ -92,11 +92,17 @@ class Metrics:
         return observe
 
     def count_answer(self, name: str, version: str, status: int, seconds: float | None) -> None:
-        """Count an answer; the model is empty where none, or an unknown one, was named."""
+        """Count an answer.
+
+        Args:
+            name, version: those of the model; "" if the request named none, or an unknown one.
+            status: HTTP status.
+            seconds: time that the answer took; None for one that is not timed.
+        """
         self._requests.labels(name, version, status).inc()
         if seconds is not None:
             self._seconds.labels(name, version).observe(seconds)
 
     def write(self) -> bytes:
-        """Return all counters as text."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -1,6 +1,6 @@
 """The models of a server, by name and version.
 
-takes: predictors; gives: `Models`, each of which knows its inputs and outputs.
+takes: predictors; gives: `Models`, with the inputs, outputs and speed of each.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
     from ..predictor.predictor import Predictor
 
 ROWS = "rows"
-"""The input that holds all columns."""
+"""Name of the input that holds all columns."""
 
 SUMS = ("predict", "predict_proba", "predict_margin")
 """Methods of a Predictor that add up leaves."""
 
 EXPLAINED = "predict_contributions"
 OUTPUTS = (*SUMS, "apply", "predict_per_tree", EXPLAINED)
-"""Methods of a Predictor, which are the names of outputs; the first is that of who names none."""
+"""Methods of a Predictor, which are also the names of outputs; the first is the default."""
 
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
 _FEW, _MANY = 1, 64
-"""Rows of the batches that are timed."""
+"""Numbers of rows of the batches that are timed."""
 
 
 class Model:
     """A version of a model.
 
     Attributes:
-        name, version: by which it is asked for.
-        predictor: it.
-        forest: that of the predictor.
-        outputs: names of the outputs that can be asked for, and of each the output of one row.
-        seconds: what a call takes, by the number of its rows.
-        monitor: what observes rows; None of a model that was built without a profile.
+        name, version: its name and version in requests.
+        predictor: its predictor.
+        forest: the predictor's forest.
+        outputs: for each possible output by name, an example for one row.
+        seconds: time of a call, by its number of rows.
+        monitor: observes rows; None for a model that was built without a profile.
     """
 
     def __init__(self, name: str, version: str, predictor: Predictor) -> None:
-        """Predict zeros, so that all is compiled, and to see what comes of it and how fast.
+        """Predict rows of zeros, to compile all code and to find the shapes and speed of outputs.
 
         Raises:
-            InputError: a name that cannot be part of an address, or labels that no datatype has.
+            InputError: the name cannot be part of a URL, or no datatype can represent the labels.
         """
         for what, text in (("name", name), ("version", version)):
             if not _NAME.fullmatch(text):
@@ -111,11 +111,11 @@ class Model:
         return np.concatenate(result, axis=1) if isinstance(result, list) else result
 
     def count_bytes(self, output: str, n_rows: int, is_binary: bool) -> int:
-        """Return the most bytes that an output of so many rows is written as."""
+        """Return the largest possible size in bytes of an output of `n_rows` rows."""
         return n_rows * self._row_bytes[output, is_binary]
 
     def expect_seconds(self, n_rows: int) -> float:
-        """Return what a call of so many rows may take, on a line through two that were timed."""
+        """Return the expected seconds of a call, on a line through the two measured times."""
         few, many = self.seconds[_FEW], self.seconds[_MANY]
         return few + max(0.0, many - few) * (n_rows - _FEW) / (_MANY - _FEW)
 
@@ -130,12 +130,12 @@ class Model:
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """Names of the inputs that hold a column each; None if the model has no names."""
+        """Names of the inputs that hold one column each; None if the model has no column names."""
         return self.forest.given_names
 
     @property
     def kinds(self) -> list[str]:
-        """The datatypes of the columns, in their order: BYTES for categories by their texts."""
+        """The datatypes of the columns, in their order; BYTES for categories given as texts."""
         forest, encoder = self.forest, self.forest.encoder
         texts = set(forest.category_names if encoder is None else encoder.categories.tolist())
         number = name_datatype(np.empty(0, forest.row_dtype))
@@ -143,9 +143,9 @@ class Model:
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
-        """The inputs in the protocol's metadata: all rows in one tensor, or one for each column.
+        """The inputs in the protocol's metadata: one tensor with all columns, or one per column.
 
-        Columns, where some of them hold categories by their texts.
+        Models with names and with categories as texts have one per column.
         """
         if "BYTES" not in self.kinds or self.columns is None:
             number = name_datatype(np.empty(0, self.forest.row_dtype))
@@ -154,7 +154,12 @@ class Model:
         return [{"name": name, "datatype": kind, "shape": [-1]} for name, kind in columns]
 
     def describe(self, versions: Sequence[str], as_texts: bool = False) -> dict[str, Any]:
-        """Return the metadata of the protocol; columns as a text of JSON if `as_texts`."""
+        """Return the model's metadata as the protocol defines it.
+
+        Args:
+            versions: all versions of the model.
+            as_texts: whether columns are described by a JSON text, as gRPC needs it.
+        """
         about: dict[str, Any] = {
             "name": self.name,
             "versions": list(versions),
@@ -181,7 +186,7 @@ class Models:
         """Prepare models by name and version; the last version serves requests that name none.
 
         Raises:
-            InputError: there is none, or two have one name and version.
+            InputError: there are no models, or two have the same name and version.
         """
         self._versions: dict[str, dict[str, Model]] = {}
         for name, version, predictor in named:
@@ -202,25 +207,25 @@ class Models:
         return name in self._versions
 
     def put(self, model: Model) -> Model | None:
-        """Let a model answer; return the one whose place it takes."""
+        """Add a model; return the one with its name and version that it replaces, else None."""
         versions = self._versions.setdefault(model.name, {})
         before = versions.get(model.version)
         versions[model.version] = model
         return before
 
     def remove(self, name: str) -> list[Model]:
-        """Let the models of a name answer no more; return them."""
+        """Remove all versions of a model, and return them."""
         return list(self._versions.pop(name, {}).values())
 
     def versions(self, name: str) -> list[str]:
-        """Return the versions of a name."""
+        """Return the versions of the model with a name."""
         return list(self._versions[name])
 
     def find(self, name: str, version: str | None = None) -> Model:
-        """Return a model, the last of its versions if there is none or "" given.
+        """Return a model; its last version if `version` is None or "".
 
         Raises:
-            Refused: there is none (404).
+            Refused: there is no such model or version (404).
         """
         versions = self._versions.get(name)
         if versions is None:
@@ -237,7 +242,7 @@ class Models:
 
 
 def _make_rows(forest: Forest, n_rows: int) -> Array:
-    """Return rows that every model takes: zeros, and empty texts as categories."""
+    """Return rows of zeros, with empty texts as categories if the model has an encoder."""
     if forest.encoder is None:
         return np.zeros((n_rows, forest.row_width), forest.row_dtype)
     rows = np.zeros((n_rows, forest.given_width), object)

@@ -1,4 +1,4 @@
-"""Requests and answers of the Open Inference Protocol, version 2.
+"""Parses requests and writes answers of the Open Inference Protocol, version 2.
 
 takes: the body of a request, or its fields; gives: rows, names of outputs, the body of an answer.
 
@@ -35,21 +35,26 @@ from .tensors import (
 )
 
 SIZE_PARAMETER = "binary_data_size"
-"""The parameter of a tensor with the number of its bytes after the JSON."""
+"""Parameter of a tensor: the number of its bytes, which follow the JSON."""
 
-_IGNORED = "content_type"  # of an input, which other servers read
+_IGNORED = "content_type"  # parameter of an input that only other servers use
 
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|-?\b(?:NaN|Infinity)\b', re.DOTALL)
-"""Texts, which stay as they are, and numbers that JSON lacks and clients in Python write."""
+"""Matches texts, to skip them, and the numbers that Python's clients write but JSON lacks."""
 
 _SPELLED = {b"NaN": b"null", b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
 
 ReadTensor = Callable[[dict[str, Any], tuple[int, ...], str], Array]
-"""Returns the tensor of an input, given its fields, its shape and what messages call it."""
+"""Returns the tensor of an input, given its fields, its shape and its name in messages."""
 
 
 class Output(NamedTuple):
-    """A requested output, and whether as bytes."""
+    """A requested output.
+
+    Attributes:
+        name: its name.
+        is_binary: whether it is answered as bytes, not as JSON.
+    """
 
     name: str
     is_binary: bool
@@ -59,9 +64,9 @@ class Request(NamedTuple):
     """A request to a model.
 
     Attributes:
-        id: that of the request, None for none.
+        id: the client's id of the request; None for none.
         rows: (R, F) in the row dtype of the model; objects for a model with an encoder.
-        outputs: those that are asked for.
+        outputs: the requested outputs.
     """
 
     id: str | None
@@ -73,8 +78,8 @@ class Answer(NamedTuple):
     """The body of an answer.
 
     Attributes:
-        parts: bytes, one after the other.
-        json_size: bytes of the JSON if others follow, else None.
+        parts: the body in consecutive parts.
+        json_size: length of the JSON in bytes if binary tensors follow, else None.
     """
 
     parts: list[bytes]
@@ -82,15 +87,15 @@ class Answer(NamedTuple):
 
 
 def read_request(body: bytes, json_size: int | None, model: Model) -> Request:
-    """Read the body of a request.
+    """Parse the body of an HTTP request.
 
     Args:
-        body: all of it.
-        json_size: bytes of the JSON, as a header says; None if it is all.
-        model: that is asked.
+        body: the whole body.
+        json_size: length of the JSON in bytes, from a header; None if the body is all JSON.
+        model: the requested model.
 
     Raises:
-        Refused: the request breaks the protocol, or is not for this model.
+        Refused: the request violates the protocol, or does not fit the model.
     """
     if json_size is not None and json_size > len(body):
         raise Refused(
@@ -115,16 +120,16 @@ def read_request(body: bytes, json_size: int | None, model: Model) -> Request:
 def make_request(
     asked: dict[str, Any], model: Model, read_tensor: ReadTensor, is_binary: bool | None = None
 ) -> Request:
-    """Return the request that these fields describe.
+    """Make a request from its fields, which came as JSON or by gRPC.
 
     Args:
-        asked: the fields, as JSON has them.
-        model: that is asked.
-        read_tensor: called with each input, in their order.
-        is_binary: whether all outputs are bytes; None if the parameters say so.
+        asked: the fields, as in JSON.
+        model: the requested model.
+        read_tensor: called for each input, in order.
+        is_binary: whether all outputs are bytes; None to decide by the parameters.
 
     Raises:
-        Refused: the request breaks the protocol, or is not for this model.
+        Refused: the request violates the protocol, or does not fit the model.
     """
     name = asked.get("id")
     if name is not None and type(name) is not str:
@@ -139,7 +144,7 @@ def make_request(
 
 
 def _parse(text: memoryview) -> dict[str, Any]:
-    """Return the object that JSON holds, which may have the numbers that only Python writes."""
+    """Parse a JSON object; NaN and Infinity, which only Python writes, are accepted."""
     try:
         asked = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -154,7 +159,7 @@ def _parse(text: memoryview) -> dict[str, Any]:
 
 
 def _read_parameters(holder: dict[str, Any], where: str, known: Iterable[str]) -> dict[str, Any]:
-    """Return the parameters of a tensor; those that would be without effect are refused."""
+    """Return the parameters of a tensor; refuse those that would have no effect."""
     parameters = holder.get("parameters")
     if parameters is None:
         return {}
@@ -168,7 +173,7 @@ def _read_parameters(holder: dict[str, Any], where: str, known: Iterable[str]) -
 
 
 def _list_objects(asked: dict[str, Any], field: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the objects of a list, each after how messages call it; names occur once."""
+    """Return the tensors in a field, each with its name in messages; names must be distinct."""
     items = asked[field]
     if not isinstance(items, list) or not items:
         raise Refused(f"field '{field}': expected a list of one or more tensors")
@@ -203,7 +208,7 @@ def _read_inputs(
 def _read_tensor(
     item: dict[str, Any], shape: tuple[int, ...], where: str, data: memoryview
 ) -> tuple[Array, memoryview]:
-    """Return the tensor of an input, and the bytes that are left for others."""
+    """Return the tensor of an input, and the bytes that are left for later inputs."""
     size = (item.get("parameters") or {}).get(SIZE_PARAMETER)
     if (size is None) == ("data" not in item):
         raise Refused(f"{where}: give either field 'data' or parameter '{SIZE_PARAMETER}'")
@@ -246,10 +251,10 @@ def _read_bool(parameters: dict[str, Any], name: str, default: bool, where: str)
 
 
 def _make_rows(inputs: dict[str, Array], model: Model) -> Array:
-    """Return the rows that one tensor holds, or a tensor for each column.
+    """Return rows from one tensor with all columns, or from a tensor for each column.
 
     Raises:
-        InputError: rows of another model.
+        InputError: the rows do not fit the model.
     """
     forest, columns = model.forest, model.columns
     spelled = dict(zip(forest.spell([*inputs]), inputs.values(), strict=True))
@@ -263,7 +268,7 @@ def _make_rows(inputs: dict[str, Array], model: Model) -> Array:
 
 
 def _join_columns(inputs: dict[str, Array], columns: tuple[str, ...], model: Model) -> Any:
-    """Return columns side by side: an array, or a table if there are texts."""
+    """Join columns to an array, or to a pyarrow table if there are texts or category labels."""
     arrays = {name: inputs[name] for name in columns}
     for name, array in arrays.items():
         if array.ndim == 2 and array.shape[1] == 1:
@@ -304,9 +309,9 @@ def write_answer(model: Model, request: Request, results: dict[str, Array]) -> A
     """Return the answer to a request.
 
     Args:
-        model: that was asked.
-        request: the outputs and the id are its own.
-        results: by the names of outputs.
+        model: the requested model.
+        request: the request, for its id and outputs.
+        results: results by the names of outputs.
     """
     data: list[bytes] = []
     name = "" if request.id is None else f'"id":{orjson.dumps(request.id).decode()},'
@@ -330,5 +335,5 @@ def write_answer(model: Model, request: Request, results: dict[str, Array]) -> A
 
 
 def count(parts: list[bytes]) -> int:
-    """Return the number of bytes of all parts."""
+    """Return the total length of parts in bytes."""
     return sum(map(len, parts))

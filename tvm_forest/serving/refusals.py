@@ -1,4 +1,4 @@
-"""Why a request is refused, with its HTTP status.
+"""The error for requests that are refused, with an HTTP status.
 
 takes: nothing; gives: Refused.
 """
@@ -12,7 +12,7 @@ class Refused(ForestError):
     """A request that gets no predictions.
 
     Attributes:
-        status: of the answer, see docs/serving.md.
+        status: HTTP status of the answer, see docs/serving.md.
     """
 
     def __init__(self, text: str, status: int = 400) -> None:

@@ -1,13 +1,13 @@
-"""Models that a server reads anew while it answers.
+"""Reloads the models of a server from their files while it answers.
 
-takes: Models, files that the operator has named; gives: newer versions of what they hold.
+takes: Models, files that the operator has named; gives: Models from the files' present content.
 
     POST .../load --+
     SIGHUP ---------+--> one thread reads, compiles and times --> event loop: the new Model serves
     a newer file ---+
 
-Requests that have come go on with the Model that they were read for. A file that cannot be read
-leaves the Model that there is.
+Requests that have arrived are answered by the Model that they were parsed for. If a file cannot be
+read, the present Model stays.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 LOOK_S = 0.1
-"""Seconds between two looks whether code has come."""
+"""Seconds between two checks whether a model's code is compiled."""
 
 Stamp = tuple[tuple[int, int, int], ...]
-"""Number, size and time of each file, of which a change alters one at least."""
+"""Inode, size and modification time of each file; a change alters at least one of them."""
 
 
 class Source:
-    """Where a model comes from.
+    """The file or folder of a model.
 
     Attributes:
-        path: of its file or folder.
-        stamp: of what was read last.
+        path: its path.
+        stamp: its stamp when it was last read.
     """
 
     def __init__(self, path: str, open_: Callable[..., Any]) -> None:
-        """Name a file or folder, which `open_` makes a predictor of."""
+        """Store a path; `open_(path, **options)` returns the predictor of its model."""
         self.path, self._open = path, open_
         self.stamp, self._seen = Stamp(), Stamp()
 
     def open(self, **options: Any) -> Any:
-        """Return the predictor of what there is now, with options of `open_`.
+        """Return a predictor made from the file's present content; `options` go to `open_`.
 
         Raises:
             ForestError: it cannot be read.
@@ -60,7 +60,10 @@ class Source:
         return self._open(self.path, **options)
 
     def has_changed(self) -> bool:
-        """Return whether it is another than was read last, and the same as at the last look."""
+        """Return whether the file differs from what was read last, and is no longer being written.
+
+        It counts as written if it is the same as at the call before.
+        """
         before, self._seen = self._seen, self._look()
         return self._seen == before != self.stamp and self._seen != ()
 
@@ -69,7 +72,7 @@ class Source:
             return tuple(
                 (about.st_ino, about.st_size, about.st_mtime_ns) for about in _walk(Path(self.path))
             )
-        except OSError:  # as while it is replaced
+        except OSError:  # for example while it is replaced
             return ()
 
 
@@ -80,7 +83,7 @@ def _walk(path: Path) -> Iterator[os.stat_result]:
 
 
 class Named(NamedTuple):
-    """A predictor, and the name and version that it gets."""
+    """A predictor with the name and version under which it is served, and maybe its file."""
 
     name: str
     version: str
@@ -89,7 +92,7 @@ class Named(NamedTuple):
 
 
 class Repository:
-    """The models of a server that have files."""
+    """Loads and unloads the models of a server that have files."""
 
     def __init__(self, application: Application, models: Models, named: list[Named]) -> None:
         self._application, self._models = application, models
@@ -101,12 +104,12 @@ class Repository:
         self._tasks = set[asyncio.Task[None]]()
 
     def check_asked(self, parameters: dict[str, Any], *known: str) -> None:
-        """Refuse clients that may not load models, or that name files for them.
+        """Refuse clients' requests to load models if that is not allowed, or has other parameters.
 
         Args:
-            parameters: what a client asks with.
-            known: those that say what is so anyway, as that dependents, of which a model has none,
-                are unloaded too.
+            parameters: parameters of the request.
+            known: names of parameters to ignore, such as "unload_dependents": models have no
+                dependents.
         """
         if not self._application.settings.allow_load:
             raise Refused(
@@ -117,7 +120,7 @@ class Repository:
             raise Refused(f"parameter {others[0]!r:.80} is not taken: a model is that of its file")
 
     def describe(self, only_ready: bool = False) -> list[dict[str, str]]:
-        """Return the index of all models: those that are ready, and those that are not."""
+        """Return name, version and state of all models, or only of those that are ready."""
         ready = [(model.name, model.version) for model in self._models]
         known = [(name, version) for name, own in self._sources.items() for version in own]
         return [
@@ -132,10 +135,10 @@ class Repository:
         ]
 
     async def load(self, name: str) -> None:
-        """Read all versions of a model anew, which then take the places of those that there are.
+        """Read all versions of a model from their files again, and serve these instead.
 
         Raises:
-            Refused: the model has no file (404), or one that cannot be read.
+            Refused: the model has no file (404), or a file cannot be read.
         """
         sources = self._find(name)
         loop = asyncio.get_running_loop()
@@ -148,10 +151,10 @@ class Repository:
         LOG.info("model %r: read anew", name)
 
     def unload(self, name: str) -> None:
-        """Let a model answer no more; what has come is answered.
+        """Stop serving a model; requests that have arrived are answered.
 
         Raises:
-            Refused: the model has no file (404), from which it could be loaded again.
+            Refused: the model has no file (404), so it could not be loaded again.
         """
         self._find(name)
         self._application.remove(name)
@@ -163,12 +166,12 @@ class Repository:
             raise Refused(f"model {name!r:.80} has no file here (have: {known})", 404)
         return self._sources[name]
 
-    # -- what nobody asks for by HTTP -------------------------------------------------------------
+    # -- reloading without a request --------------------------------------------------------------
 
     def begin(self, watch_s: float) -> None:
-        """Read models anew at SIGHUP, and when their files change if `watch_s` is not 0.
+        """Reload models at SIGHUP, and if `watch_s` is not 0, when their files change.
 
-        Models whose code is still to come are timed again when it is there.
+        Models that still use the reference walk are timed again when their code is compiled.
         """
         loop = asyncio.get_running_loop()
         if hasattr(signal, "SIGHUP"):
@@ -181,14 +184,14 @@ class Repository:
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)  # the loop itself would let it go
+        self._tasks.add(task)  # the loop itself holds tasks only weakly
         task.add_done_callback(self._tasks.discard)
 
     async def _await_code(self, model: Model) -> None:
         try:
             while not model.predictor.wait(timeout=0):
                 await asyncio.sleep(LOOK_S)
-        except ForestError:  # which the log tells
+        except ForestError:  # it is logged already
             return
         known = model.name, model.version, model.predictor
         timed = await asyncio.get_running_loop().run_in_executor(self._executor, Model, *known)
@@ -219,5 +222,5 @@ class Repository:
 
 
 def _read(name: str, sources: dict[str, Source]) -> list[Model]:
-    """Return the models of some files, ready to answer."""
+    """Read all versions of a model from their files, and prepare them to answer."""
     return [Model(name, version, source.open()) for version, source in sources.items()]

@@ -1,6 +1,6 @@
-"""Requests besides predictions: health, metadata, metrics.
+"""Routes for requests other than predictions: health, metadata, metrics, loading of models.
 
-takes: Models, Metrics; gives: an application of FastAPI.
+takes: Models, Metrics, Repository; gives: a FastAPI application.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .refusals import Refused
 from .repository import Repository
 
 MAX_BODY = 1 << 16
-"""Most bytes of a request without rows."""
+"""Most bytes of the body of a request that is not for predictions (413)."""
 
 EXTENSIONS = ("binary_tensor_data",)
-"""Extensions of the protocol."""
+"""Extensions of the protocol that every server has."""
 
 _PACKAGE = sys.modules[__name__.partition(".")[0]]
 
@@ -36,7 +36,7 @@ def describe_server(may_load: bool) -> dict[str, Any]:
 def make_routes(
     models: Models, metrics: Metrics, repository: Repository, may_load: bool
 ) -> FastAPI:
-    """Return the application; clients may load models again if that is allowed."""
+    """Return the application; `may_load` adds the extension "model_repository" to its metadata."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
 
     @app.get("/v2/")
@@ -105,7 +105,7 @@ async def _read_parameters(request: Request) -> dict[str, Any]:
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
-    """Return the object of JSON that a request holds; it may hold nothing."""
+    """Return the JSON object in the body of a request; {} for an empty body."""
     body = b""
     async for part in request.stream():
         body += part

@@ -1,11 +1,11 @@
-"""gRPC of the protocol, beside HTTP: the same models, batches, limits and metrics.
+"""The gRPC service of the protocol; it shares models, batches, limits and metrics with HTTP.
 
-takes: an Application, messages of clients; gives: messages, or a status that says why not.
+takes: an Application, messages of clients; gives: messages, or an error status.
 
     client --> grpc.aio --> Service --> messages --> Application.infer
 
-It runs on the event loop of the application. Messages come and go as bytes, so that long ones are
-read and written on other threads.
+It runs on the event loop of the application. grpc passes messages as bytes, so that long ones can
+be decoded and encoded on other threads.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ LOG = logging.getLogger(__name__)
 NAME = "inference.GRPCInferenceService"
 
 LAST_S = 0.5
-"""Seconds that a request has to come in once the server ends; one that has come is answered."""
+"""Seconds for which a stopping server still waits for requests to arrive, and answers them."""
 
 OPEN = ("ServerLive", "ServerReady")
-"""To who has no token: for probes."""
+"""Methods that need no token, for probes."""
 
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -45,15 +45,15 @@ CODES = {
     500: grpc.StatusCode.INTERNAL,
     503: grpc.StatusCode.UNAVAILABLE,
 }
-"""Statuses of gRPC by those of HTTP that mean the same."""
+"""The gRPC status for each HTTP status."""
 
 
 class Service:
-    """What grpc calls with each request."""
+    """The handlers of gRPC requests."""
 
     def __init__(self, application: Application) -> None:
         self._application, self._repository = application, application.repository
-        # Requests that come, which only grpc sees until they are whole.
+        # Requests that are arriving: grpc passes them on only when they are complete.
         self._reading = set[asyncio.Future[Any]]()
         self._is_ending = False
         models, may_load = application.models, application.settings.allow_load
@@ -75,9 +75,9 @@ class Service:
         }
 
     def make_handler(self) -> Any:
-        """Return what a server of grpc calls."""
+        """Return the handler of all methods, for `grpc.aio.server`."""
         names = [*self._answers, "ModelInfer"]
-        # The request is awaited by us, as if it were a stream: only so can it come too late.
+        # As a stream, the request is awaited by our code, which can then set a timeout.
         methods = {x: grpc.stream_unary_rpc_method_handler(self._make_method(x)) for x in names}
         return grpc.method_handlers_generic_handler(NAME, methods)
 
@@ -142,7 +142,7 @@ class Service:
         return body
 
     async def stop(self, server: Any) -> None:
-        """End a server once what has come is answered; what has not come is not awaited."""
+        """Answer the requests that arrive within `LAST_S`, then stop a server; refuse others."""
         self._is_ending = True
         ends = asyncio.ensure_future(server.stop(self._application.settings.timeout_s))
         await asyncio.wait([ends], timeout=LAST_S)
@@ -164,13 +164,13 @@ class Service:
 async def open_server(
     application: Application, host: str, port: int, certificate: tuple[str, str] | None
 ) -> tuple[Callable[[], Coroutine[Any, Any, None]], int]:
-    """Return what ends a server that answers, and its port.
+    """Start a gRPC server; return the coroutine function that stops it, and its port.
 
     Args:
-        application: what it serves.
+        application: the application to serve.
         host: the address to listen at.
-        port: 0 for any that is free.
-        certificate: files of the certificate and of its key, for TLS; None for none.
+        port: 0 for any free port.
+        certificate: files of the certificate and of its key, for TLS; None for no TLS.
 
     Raises:
         InputError: the port is in use.
@@ -178,7 +178,7 @@ async def open_server(
     options = [
         ("grpc.max_receive_message_length", application.settings.max_body),
         ("grpc.max_send_message_length", -1),
-        ("grpc.so_reuseport", 0),  # or two servers would share a port
+        ("grpc.so_reuseport", 0),  # else two servers could share a port
     ]
     server = grpc.aio.server(options=options)
     service = Service(application)

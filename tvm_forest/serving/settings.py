@@ -1,6 +1,6 @@
-"""How a server behaves.
+"""The settings of a server: limits, permissions, and the token.
 
-takes: numbers; gives: Settings.
+takes: options; gives: Settings.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ..system.values import dataclass, fields
 MEGABYTE = 1 << 20
 
 MAX_NUMBER = 10**9
-"""The largest limit: of seconds, thirty years."""
+"""Largest value of a limit; as seconds, thirty years."""
 
 _COUNTS = ("max_batch", "max_queue")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Limits of a server.
+    """Settings of a server. Numbers in parentheses are the HTTP statuses of refusals.
 
     Attributes:
         max_batch: most rows of requests that are joined, 1 or more.
@@ -28,18 +28,17 @@ class Settings:
             The event loop rounds them up to whole ones.
         max_body_mb: most megabytes of a request (413).
         max_answer_mb: most megabytes that an answer could have (413).
-        max_queue: most requests for predictions that are in the server at once (503).
-        max_queue_mb: most megabytes of the bodies and of the answers of all requests together
-            (503).
-        timeout_s: most seconds that the head and the body of a request may take to come each
-            (408), and that a client may take for its answer.
-        watch_s: seconds between two looks whether files of models have changed; 0 for none.
-        allow_load: whether clients may let models be read anew, and be unloaded.
-        access_log: whether each answer is a line of the log `tvm_forest.access`.
-        token: what clients have to know (401); None for nothing.
+        max_queue: most requests for predictions that the server handles at once (503).
+        max_queue_mb: most megabytes of the bodies and the answers of all requests together (503).
+        timeout_s: most seconds for the head of a request to arrive, and for its body (408), and for
+            a client to read its answer.
+        watch_s: seconds between two checks whether files of models have changed; 0 for no checks.
+        allow_load: whether clients may have models reloaded from their files, and unloaded.
+        access_log: whether each answer is logged by the logger `tvm_forest.access`.
+        token: the secret that clients must send (401); None for no secret.
 
     Raises:
-        InputError: a number out of range.
+        InputError: a number is out of range, or the token cannot be sent in a header.
     """
 
     max_batch: int = 4096
@@ -65,22 +64,22 @@ class Settings:
 
     @property
     def max_body(self) -> int:
-        """Most bytes of a body."""
+        """`max_body_mb` in bytes."""
         return int(self.max_body_mb * MEGABYTE)
 
     @property
     def max_answer(self) -> int:
-        """Most bytes of an answer."""
+        """`max_answer_mb` in bytes."""
         return int(self.max_answer_mb * MEGABYTE)
 
     @property
     def max_held(self) -> int:
-        """Most bytes of all bodies and answers."""
+        """`max_queue_mb` in bytes."""
         return int(self.max_queue_mb * MEGABYTE)
 
 
 def _check_number(name: str, value: Any) -> None:
-    """Raise InputError unless a limit is a number that makes sense; NaN is none."""
+    """Raise InputError unless a limit is a number in its range; NaN is refused."""
     if name in _COUNTS:
         is_number, least = type(value) is int and value >= 1, "a whole number from 1 on"
     else:

@@ -1,9 +1,9 @@
-"""Tensors of the Open Inference Protocol, as JSON and as bytes.
+"""Converts tensors of the Open Inference Protocol between JSON or bytes and numpy arrays.
 
-takes: what JSON has become in Python, bytes; gives: numpy arrays, and back.
+takes: parsed JSON, bytes; gives: numpy arrays, and back.
 
-Numbers of JSON are read as float64 and then rounded to the datatype of the tensor. JSON lacks NaN
-and infinities: they are null and the texts "Infinity" and "-Infinity", both ways.
+JSON numbers are read as float64, and then rounded to the datatype of the tensor. JSON lacks NaN and
+infinities: null stands for NaN, and the texts "Infinity" and "-Infinity" for infinities.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ DTYPES = {
     },
     **{f"FP{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
 }
-"""The datatypes of numbers that numpy has."""
+"""Datatypes of numbers, and numpy's dtypes for them."""
 
 DATATYPES = (*DTYPES, "BF16", "BYTES")
 """All datatypes; BYTES are texts."""
 
 _NAMES = {dtype.newbyteorder("="): name for name, dtype in DTYPES.items()}
 _NUMBERS: set[type] = {int, float, bool}
-_OF_NUMBERS = "fiub"  # kinds of dtypes; others hold texts
+_OF_NUMBERS = "fiub"  # kinds of numpy dtypes; all others hold texts
 _SPECIAL: dict[Any, float] = {None: math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LENGTH = struct.Struct("<I")
 _MAX_DIMENSIONS = 8
 
 MAX_PART = 1 << 13
-"""Most numbers or texts that are read or written at once: others get their turn in between."""
+"""Most numbers or texts to convert at once, so that other threads can run in between."""
 
 _MAX_FLOAT = len("-2.2250738585072014e-308,")
 
 
 def read_shape(shape: Any, where: str) -> tuple[int, ...]:
-    """Return the shape that JSON gives.
+    """Check a shape from JSON, and return it as a tuple.
 
     Raises:
-        Refused: it is none.
+        Refused: it is not a list of 1 to 8 numbers from 0 on.
     """
     is_shape = isinstance(shape, list) and 0 < len(shape) <= _MAX_DIMENSIONS
     if not is_shape or not all(type(n) is int and 0 <= n < 1 << 40 for n in shape):
@@ -61,16 +61,16 @@ def read_shape(shape: Any, where: str) -> tuple[int, ...]:
 
 
 def read_list(data: Any, datatype: str, shape: tuple[int, ...], where: str) -> Array:
-    """Return the tensor that a list holds, nested or flat, of numbers or of texts and None.
+    """Return the tensor in a nested or flat list of numbers, or of texts and None.
 
     Args:
         data: the list.
-        datatype: of the tensor; not BF16, which comes as bytes only.
-        shape: of the tensor.
-        where: what messages call the list.
+        datatype: datatype of the tensor; BF16 is refused, as it exists as bytes only.
+        shape: shape of the tensor.
+        where: name of the list in messages.
 
     Raises:
-        Refused: it holds something else, or has another shape.
+        Refused: an element has another type, or the list another shape.
     """
     if datatype == "BF16":
         raise Refused(f"{where}: a BF16 tensor comes as bytes; send them, or FP32")
@@ -90,9 +90,9 @@ def read_list(data: Any, datatype: str, shape: tuple[int, ...], where: str) -> A
 
 
 def _flatten(data: list[Any], shape: tuple[int, ...]) -> list[Any] | None:
-    """Return the elements of nested or flat lists, None for lists of other lengths.
+    """Return the elements of nested or flat lists; None if lengths do not fit the shape.
 
-    Numpy could do this, but makes texts of all numbers as long as the longest text among them.
+    Numpy is not used, as it would turn all numbers into texts if there is one text among them.
     """
     if len(shape) == 1 or not data or type(data[0]) is not list:
         return data
@@ -136,10 +136,10 @@ def _check_types(values: list[Any], types: set[type], what: str) -> None:
 
 
 def read_binary(data: memoryview, datatype: str, shape: tuple[int, ...], where: str) -> Array:
-    """Return the tensor that bytes hold, without a copy of numbers but of BF16, as float32.
+    """Return the tensor in bytes. Numbers are not copied, except BF16, which becomes float32.
 
     Raises:
-        Refused: there are more or fewer bytes, or no texts of UTF-8.
+        Refused: the number of bytes does not fit the shape, or texts are not UTF-8.
     """
     if datatype == "BYTES":
         texts = _split_texts(data, math.prod(shape), where)
@@ -162,7 +162,7 @@ def read_binary(data: memoryview, datatype: str, shape: tuple[int, ...], where: 
 
 
 def _split_texts(data: memoryview, count: int, where: str) -> list[str]:
-    """Return texts, each of which follows its length."""
+    """Return the texts in bytes, where each follows its length as 4 bytes."""
     texts: list[str] = []
     at = 0
     try:
@@ -183,17 +183,17 @@ def _split_texts(data: memoryview, count: int, where: str) -> list[str]:
 
 
 def name_datatype(array: Array) -> str:
-    """Return the datatype of an array of numbers, bools or texts."""
+    """Return the protocol's datatype for an array of numbers, bools or texts."""
     return _NAMES.get(array.dtype.newbyteorder("="), "BYTES")
 
 
 def count_bytes(array: Array, texts: Sequence[str], is_binary: bool) -> int:
-    """Return the most bytes that a tensor of such a shape and dtype is written as.
+    """Return the largest possible size in bytes of a written tensor.
 
     Args:
-        array: one like it.
-        texts: all that can be among its elements.
-        is_binary: as bytes, or as JSON.
+        array: an array of the tensor's shape and dtype.
+        texts: all texts that can be among its elements.
+        is_binary: whether it is written as bytes, not as JSON.
     """
     dtype = array.dtype
     if dtype.kind not in _OF_NUMBERS:
@@ -212,11 +212,11 @@ def _count_text(text: str, is_binary: bool) -> int:
 
 
 def write_json(array: Array) -> Iterator[bytes]:
-    """Yield a tensor as a flat list of JSON that reads back to the same bits, but for NaN."""
+    """Yield the JSON of a tensor, as a flat list, which reads back to the same bits except NaN."""
     before = b"["
     for part in split(array):
         if part.dtype.kind == "f":
-            with np.errstate(invalid="ignore"):  # of a NaN that signals
+            with np.errstate(invalid="ignore"):  # a signalling NaN
                 part = part.astype(np.float64)
         yield before + orjson.dumps(_to_json(part), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
         before = b","
@@ -224,7 +224,7 @@ def write_json(array: Array) -> Iterator[bytes]:
 
 
 def _to_json(part: Array) -> Any:
-    """Return elements in a form that orjson writes, which makes null of all that is infinite."""
+    """Return elements for orjson; infinities become texts, as orjson would write null."""
     if part.dtype.kind not in _OF_NUMBERS or (part.dtype.kind == "f" and np.isinf(part).any()):
         infinite = {math.inf: "Infinity", -math.inf: "-Infinity"}
         return [infinite.get(value, value) for value in part.tolist()]
@@ -232,7 +232,7 @@ def _to_json(part: Array) -> Any:
 
 
 def write_binary(array: Array) -> Iterator[bytes]:
-    """Yield a tensor as bytes, little-endian; each text after its length."""
+    """Yield the bytes of a tensor, little-endian; each text follows its length."""
     for part in split(array):
         if part.dtype.kind in _OF_NUMBERS:
             yield part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
@@ -242,7 +242,7 @@ def write_binary(array: Array) -> Iterator[bytes]:
 
 
 def split(array: Array) -> Iterator[Array]:
-    """Yield the elements of an array, some at a time."""
+    """Yield the elements of an array as flat parts of at most `MAX_PART`."""
     flat = np.ascontiguousarray(array).reshape(-1)
     for begin in range(0, len(flat), MAX_PART):
         yield flat[begin : begin + MAX_PART]

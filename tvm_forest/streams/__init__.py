@@ -1,4 +1,4 @@
-"""Files of rows become files of predictions, in constant memory.
+"""Predicts the rows of files, and writes the predictions to files, in constant memory.
 
 takes: a Predictor, files of rows; gives: files of predictions, which appear when they are complete.
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _Call(NamedTuple):
-    """What is done with each batch."""
+    """The arguments of `predict_file` that decide how each batch is predicted."""
 
     predictor: Predictor
     kind: str
@@ -41,10 +41,10 @@ class _Call(NamedTuple):
     quantiles: tuple[float, ...] = ()
 
     def predict(self, read: ReadBatch) -> Iterator[tuple[int, Batch, Predicted]]:
-        """Yield the predictions of a batch, or of parts of it and where these begin.
+        """Yield the predictions of a batch, or of parts of it: (first row, part, predictions).
 
         Raises:
-            InputError: with the place of the rows in the file.
+            InputError: the model refuses a row; the message has its place in the file.
         """
         if self.rejects is None:
             yield 0, read.batch, self._predict(read, read.batch)
@@ -56,7 +56,10 @@ class _Call(NamedTuple):
     def _sift(
         self, read: ReadBatch, reasons: dict[int, str]
     ) -> Iterator[tuple[int, Batch, Predicted]]:
-        """Yield predictions of what the model does not refuse, and note what it does."""
+        """Yield predictions of the rows that the model accepts; add reasons for the others.
+
+        After a refusal, the batch is cut at the refused row and in the middle.
+        """
         waiting, is_first = [(0, read.batch.length)], True
         while waiting:
             begin, end = waiting.pop()
@@ -119,42 +122,41 @@ def predict_file(
 ) -> RowCount:
     """Predict rows of files, and write the predictions to files.
 
-    Memory does not grow with the number of rows. A file appears under its name once it is complete;
-    one that is there already stays whole until then. `docs/scoring_files.md` describes formats and
-    columns.
+    Memory does not grow with the number of rows. A file of predictions appears once it is complete,
+    and only then replaces an existing file. `docs/scoring_files.md` describes formats and columns.
 
     Args:
         predictor: see `build` and `load_predictor`.
-        source: path of a file of rows, a pattern such as "rows/*.csv.gz", a folder of files, which
-            are taken in the order of their names, or several of these; or what can be read in
-            binary, with `source_format`. Names of folders such as "year=2024" give columns.
-            Addresses such as "s3://bucket/rows.parquet" are paths as well.
-        target: path of the file of predictions; of a folder, which does not exist yet, for a file
-            for each file of rows, if these may be several; or what can be written to in binary,
-            with `target_format`.
+        source: path of a file of rows, a pattern such as "rows/*.csv.gz", a folder, whose files are
+            read in the order of their names, or a list of these; or a binary file object, together
+            with `source_format`. Folder names such as "year=2024" add columns. Paths can be
+            addresses such as "s3://bucket/rows.parquet".
+        target: path of the file of predictions; if there can be several files of rows, also path of
+            a new folder, which gets a file for each of them; or a binary file object, together with
+            `target_format`.
         keep: names of columns of the rows to write before the predictions; "all" for all columns.
         kind: "predict", "predict_proba", "predict_margin", "apply", "predict_per_tree",
             "predict_contributions", "reasons" or "predict_quantiles".
         batch_rows: most rows that are predicted at once, 1 or more.
-        source_format, target_format: "parquet", "csv", "tsv", "jsonl", "arrow" or "npy"; None for
-            by the suffix.
-        header: whether the first lines of CSV and tab-separated values name the columns; None for
-            where there is no doubt.
+        source_format, target_format: "parquet", "csv", "tsv", "jsonl", "arrow" or "npy"; None to
+            decide by the suffix.
+        header: whether the first lines of CSV and tab-separated values name the columns; None to
+            find out, with an error if that is ambiguous.
         delimiter: one character between the fields of CSV; None for a comma.
-        decimal: what is before the fractions of numbers in CSV and tab-separated values.
+        decimal: the decimal mark of numbers in CSV and tab-separated values.
         missing: texts that stand for missing numbers and labels in CSV, tab-separated values and
-            JSON lines, such as "NA"; empty fields do in any case.
+            JSON lines, such as "NA"; empty fields are always missing.
         bad_rows: "refuse" ends with an error at the first row that cannot be read or predicted;
             "skip" leaves such rows out.
-        rejects: path of a file to write with the file, the number (from 0) and the reason of each
-            row that is left out; "skip" is meant then.
+        rejects: path of a file to write, which lists each row that is left out: its file, its
+            number from 0, and the reason. Implies "skip".
         n_jobs: threads, see `Predictor.predict`.
-        progress: show a bar on the standard error stream; None for where a person would see it.
-        quantiles: what "predict_quantiles" gives, each once; none for the model's own.
+        progress: whether to show a progress bar on standard error; None for only on a terminal.
+        quantiles: quantiles for "predict_quantiles", each once; none for the model's own.
 
     Returns:
-        RowCount: an int, how many rows are predicted; its attribute `skipped` says how many are
-            left out.
+        RowCount: an int, the number of predicted rows; its attribute `skipped` is the number of
+            rows that were left out.
 
     Raises:
         InputError: a file that cannot be read or written, is damaged or lacks a column, rows of the
@@ -208,7 +210,7 @@ def predict_file(
                     counted = _count(ahead, bar)
                     with pack(file, files.packed, OUTPUT) as packed:
                         rows = _write(call, counted, packed, files.target, files.format or "")
-                    file.flush()  # what does not fit is told before the rejects appear
+                    file.flush()  # a full disk is found before the rejects appear
                     left_out.finish()
     made = RowCount(rows)
     made.skipped = left_out.count
@@ -216,7 +218,7 @@ def predict_file(
 
 
 def _count(reads: Iterator[ReadBatch], bar: RowsBar) -> Iterator[ReadBatch]:
-    """Show how many rows are predicted."""
+    """Pass batches on, and show on the bar how many rows are predicted."""
     rows = 0
     for read in reads:
         yield read
@@ -234,7 +236,11 @@ def _open_target(target: Path | Address | BinaryIO) -> Iterator[BinaryIO]:
 
 
 def _write_folder(call: _Call, reads: Iterator[ReadBatch], files: Files, rejects: Rejects) -> int:
-    """Write a file for each file of rows, to a folder that appears at the end."""
+    """Write a file for each file of rows, into a folder that appears when all are complete.
+
+    Returns:
+        The number of predicted rows.
+    """
     assert isinstance(files.target, Path | Address)
     rows = 0
     with make_replacement(files.target, OUTPUT) as folder:

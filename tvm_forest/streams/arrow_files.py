@@ -1,4 +1,4 @@
-"""Parquet and Arrow IPC, by pyarrow.
+"""Reads and writes Parquet and Arrow IPC, with pyarrow.
 
 takes: open files; gives: batches of their rows, and files of predictions.
 """
@@ -18,13 +18,13 @@ from .batches import Batch, Columns, Texts, find_added, import_arrow, native_of,
 from .formats import AS_IS, Predicted, Reading
 
 MAX_GROUP_ROWS = 1 << 18
-"""Most rows of a row group that is written."""
+"""Most rows of a row group in a file of predictions."""
 
 MAX_GROUP_BYTES = 1 << 25
-"""Most bytes of memory that wait until they are written as a row group."""
+"""Bytes of buffered predictions from which they are written as a row group."""
 
 BUFFER_BYTES = 1 << 16
-"""Bytes of each column of a Parquet file that are read at once; all of a row group would be."""
+"""Bytes of each column of a Parquet file to read at once, instead of a whole row group."""
 
 _IPC_MAGIC = b"ARROW1"
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -32,7 +32,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 @contextmanager
 def _refuse_damaged(where: str, locate: Callable[[], str] = str) -> Iterator[None]:
-    """Turn pyarrow's error about a file into one that names the place."""
+    """Turn pyarrow's errors about a file into InputError; `locate` gives the place in the file."""
     try:
         yield
     except InputError:
@@ -42,7 +42,7 @@ def _refuse_damaged(where: str, locate: Callable[[], str] = str) -> Iterator[Non
 
 
 class Taken:
-    """What is taken of record batches of a file.
+    """Converts record batches of a file to batches with the columns that are used.
 
     Attributes:
         names, added: see `RowFile`.
@@ -60,18 +60,21 @@ class Taken:
         )
 
     def list_own(self, columns: Columns) -> list[str]:
-        """Return those of the columns that the file has."""
+        """Return the names of wanted columns that are in the file, not added from folder names."""
         return [name for name in columns.wanted if name not in self._folders]
 
     def take(self, batch: Any, columns: Columns, categories: Collection[str] = ()) -> Batch:
-        """Return what is used of a record batch."""
+        """Return a batch with the wanted columns of a record batch.
+
+        Columns named in `categories` hold category labels.
+        """
         for name in columns.wanted:
             if name in self._folders:
                 value = self._folders[name]
                 kind = self._arrow.string() if value is None else None
                 column = self._arrow.repeat(self._arrow.scalar(value, kind), batch.num_rows)
                 batch = batch.append_column(name, column)
-        if not self._has_categories:  # dictionaries are another way to store numbers
+        if not self._has_categories:  # dictionary-encoded numbers are not categories
             for name in columns.features or ():
                 batch = self._decode(batch, batch.schema.get_field_index(name))
         return take_columns(batch, columns, self._arrow, categories)
@@ -109,7 +112,7 @@ class ParquetRows:
         self.names: list[str] | None = self._taken.names
         self.added = self._taken.added
         about = (schema.pandas_metadata or {}).get("columns", ())
-        # Parquet stores their labels, which only texts show.
+        # Parquet stores the labels themselves, so numeric labels look like numbers.
         self._categories = {x["name"] for x in about if x["pandas_type"] == "categorical"}
         self._done = 0
 
@@ -120,7 +123,7 @@ class ParquetRows:
                 empty = self._arrow.RecordBatch.from_pylist([], schema=self._file.schema_arrow)
                 yield self._take(empty, columns)
             own = self._taken.list_own(columns)
-            # Of a store a row group is fetched at once.
+            # From a remote store, a whole row group is fetched at once.
             groups = range(self._file.num_row_groups) if self._is_far else [None]
             for group in groups:
                 part = None if group is None else [group]
@@ -141,7 +144,7 @@ class ParquetRows:
         return self._taken.take(batch, columns, self._categories)
 
     def _locate(self) -> str:
-        """Say which row group is read."""
+        """Return the place in the file for error messages: row group and row."""
         begin, about = 0, self._file.metadata
         for group in range(about.num_row_groups):
             begin += about.row_group(group).num_rows
@@ -164,7 +167,7 @@ class ArrowRows:
                 f"{where}: an IPC file is read from its end, which a pipe does not give; name the "
                 "file, or pipe an IPC stream"
             )
-        if self._is_file:  # what is mapped is read when it is used
+        if self._is_file:  # mapped pages are read when they are used
             place = native_of(file) or file
             self._file = self._arrow.memory_map(place) if isinstance(place, str) else place
         with _refuse_damaged(where):
@@ -190,7 +193,7 @@ class ArrowRows:
             if self._is_file:
                 self._total = opened.num_record_batches
             for number, batch in enumerate(self._list(opened), 1):
-                batch.validate(full=True)  # or places outside of a damaged buffer are read
+                batch.validate(full=True)  # a damaged file could make it read outside of buffers
                 for begin in range(0, batch.num_rows, size):
                     part = batch.slice(begin, size)
                     yield self._taken.take(part, columns)
@@ -213,7 +216,11 @@ class ArrowRows:
 
 
 class _Tail:
-    """A stream of which the last bytes are known, for pyarrow takes any end for the end."""
+    """A stream that records its last bytes, since pyarrow accepts a stream that is cut off.
+
+    Attributes:
+        last: the last 8 bytes that were read.
+    """
 
     closed = False
 
@@ -227,12 +234,12 @@ class _Tail:
 
 
 class ArrowTable:
-    """What Parquet and Arrow IPC have in common when they are written."""
+    """Base class of the files of predictions in Parquet and Arrow IPC."""
 
     _max_rows = MAX_GROUP_ROWS
 
     def __init__(self, file: Any, where: str) -> None:
-        """Write to what is open in binary."""
+        """Prepare to write to a binary file object; `where` begins messages."""
         self._arrow, self._where, self._file = import_arrow(where), where, file
         self._schema: Any = None
         self._writer: Any = None
@@ -254,12 +261,12 @@ class ArrowTable:
             self._flush()
 
     def close(self) -> None:
-        """Write what is left, and the end of the file."""
+        """Write buffered rows and the end of the file."""
         self._flush()
         self._writer.close()
 
     def abandon(self) -> None:
-        """Free what is held; what was written is of no use."""
+        """Close the writer after an error; the file is incomplete."""
         if self._writer is not None:
             self._writer.close()
 
@@ -273,7 +280,11 @@ class ArrowTable:
             self._writer.write_table(table, MAX_GROUP_ROWS)
 
     def _to_array(self, name: str, values: Any) -> Any:
-        """Return a column with the type that it had before, if it is not the first."""
+        """Return a column as a pyarrow array, with the type that it had in earlier batches.
+
+        Raises:
+            InputError: its type differs, or a value does not fit.
+        """
         known = None if self._schema is None else self._schema.field(name).type
         if isinstance(values, self._arrow.Array):
             array = values
@@ -288,9 +299,13 @@ class ArrowTable:
         return array
 
     def _convert(self, name: str, values: Any, wanted: Any) -> Any:
-        """Return values as an array that holds all of them as they are, or refuse one of them.
+        """Return values as a pyarrow array, after a check that no value was changed.
 
-        pyarrow takes the type of a column from its first values, and cuts off what does not fit.
+        pyarrow infers the type of a column from its first values, and truncates later values that
+        do not fit.
+
+        Raises:
+            RowError, InputError: a value does not fit.
         """
         try:
             array = self._arrow.array(values, wanted)
@@ -313,7 +328,7 @@ class ArrowTable:
         raise InputError(f"{self._where}: column '{name}': {wanted}{why}; write JSON lines")
 
     def _type_of_first(self, values: Any) -> Any:
-        """Return the type of the first value that is not missing; None if it has none."""
+        """Return the pyarrow type of the first value that is not None; None if there is none."""
         first = next((value for value in values if value is not None), None)
         with suppress(ValueError, TypeError, OverflowError):
             return self._arrow.array([first]).type
@@ -321,12 +336,12 @@ class ArrowTable:
 
 
 def _may_differ(values: Any) -> bool:
-    """Tell whether values have types of their own, so that they may not fit into one."""
+    """Return whether values can be of several types, so that one may not fit the column's."""
     return values.dtype == object if isinstance(values, np.ndarray) else not _is_text(values)
 
 
 def _are_equal(given: Any, held: Any) -> bool:
-    """Tell whether pyarrow holds a value as it is; what an object lacks is missing, as null is."""
+    """Return whether pyarrow holds a value unchanged; a key that a dict lacks counts as None."""
     if isinstance(given, dict) and isinstance(held, dict):
         names = given.keys() | held.keys()
         return all(_are_equal(given.get(name), held.get(name)) for name in names)
@@ -338,7 +353,7 @@ def _are_equal(given: Any, held: Any) -> bool:
 
 
 def _is_text(values: Sequence[Any] | Array) -> bool:
-    """Tell whether a column holds texts, which an empty one does not show by itself."""
+    """Return whether a column holds texts, by its Python type or dtype, even if it is empty."""
     is_array = isinstance(values, np.ndarray) and values.dtype.kind == "U"
     return is_array or isinstance(values, Texts)
 
@@ -350,7 +365,7 @@ class ParquetTable(ArrowTable):
         from pyarrow import parquet
 
         texts = [field.name for field in schema if self._arrow.types.is_string(field.type)]
-        return parquet.ParquetWriter(self._file, schema, use_dictionary=texts)  # others repeat less
+        return parquet.ParquetWriter(self._file, schema, use_dictionary=texts)  # rest repeats less
 
 
 class ArrowFileTable(ArrowTable):
@@ -361,7 +376,7 @@ class ArrowFileTable(ArrowTable):
 
 
 class ArrowStreamTable(ArrowTable):
-    """An Arrow IPC stream of predictions; each batch is sent when it is there."""
+    """An Arrow IPC stream of predictions; every batch is written without delay."""
 
     _max_rows = 0
 

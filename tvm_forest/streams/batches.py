@@ -1,6 +1,6 @@
-"""Some rows of a file, with the columns that are kept beside their predictions.
+"""Batches of rows from files, and the choice of the columns that are used.
 
-takes: names of columns, values; gives: `Batch`, whose rows a Predictor takes.
+takes: column names, values; gives: `Batch`, with rows for a Predictor and columns to keep.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from .formats import Reading
 MAX_NUMBERS = 1 << 20
 """Most numbers of a batch, so that batches of wide models have fewer rows."""
 
-_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls the index of a frame in Parquet
+_INDEX = re.compile(r"__index_level_\d+__")  # pandas' name of a frame's index in Parquet
 
 
 class Texts(list[str]):
-    """A column of texts, also if there are none."""
+    """A column of texts; unlike a list, it is known to hold texts even if it is empty."""
 
 
 class Batch(NamedTuple):
-    """Some rows that follow each other in a file.
+    """Consecutive rows of a file, some of which may have been left out.
 
     Attributes:
-        rows: (R, F) array of numbers or objects, or a table of pyarrow with the model's columns.
-        kept: for each kept column its R values, an array of pyarrow or a list.
+        rows: (R, F) array of numbers or objects, or a pyarrow table with the model's columns.
+        kept: for each kept column its R values, a pyarrow array or a list.
         length: R.
-        bad: what is wrong with rows among them that are left out, by their places among all.
+        bad: for each row that was left out, its place among all rows of the batch, from 0, and what
+            is wrong with it.
     """
 
     rows: Any
@@ -44,24 +45,24 @@ class Batch(NamedTuple):
 
     @property
     def span(self) -> int:
-        """How many rows of the file these are, with those that are left out."""
+        """Number of rows of the file that the batch covers, including those that were left out."""
         return self.length + len(self.bad)
 
     def find_place(self, row: int) -> int:
-        """Return the place among all of one of the rows."""
+        """Return the place among all rows of the batch, left-out ones included, of row `row`."""
         if not self.bad:
             return row
         return int(np.delete(np.arange(self.span), list(self.bad))[row])
 
     def cut(self, begin: int, end: int) -> Batch:
-        """Return some of the rows, of which none is left out."""
+        """Return a batch with the rows `begin` to `end - 1`."""
         is_table = hasattr(self.rows, "schema")
         rows = self.rows.slice(begin, end - begin) if is_table else self.rows[begin:end]
         return Batch(rows, [column[begin:end] for column in self.kept], len(rows))
 
 
 class Columns(NamedTuple):
-    """Which columns of a file are used.
+    """The columns of a file that are used.
 
     Attributes:
         features: names of the model's columns in its order; None for all, without names.
@@ -73,7 +74,7 @@ class Columns(NamedTuple):
 
     @property
     def wanted(self) -> list[str]:
-        """The names of all, each once."""
+        """Names of all these columns, each once."""
         return list(dict.fromkeys([*(self.features or ()), *self.kept]))
 
 
@@ -81,28 +82,28 @@ class RowFile(Protocol):
     """An open file of rows.
 
     Attributes:
-        names: of its columns; None where the file has no names, empty for a file without a line.
-        added: the last of the names, whose values are those of the file's folders.
+        names: names of its columns; None if the file has no names, [] if it is empty.
+        added: the last of these names, for columns whose values come from folder names.
     """
 
     names: list[str] | None
     added: tuple[str, ...]
 
     def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
-        """Yield one batch or more, of at most `size` rows; one without rows for an empty file.
+        """Yield batches of at most `size` rows; for an empty file, one batch without rows.
 
         Raises:
-            InputError: damaged, or values of the wrong kind.
+            InputError: the file is damaged, or holds values of the wrong kind.
         """
         ...
 
     def fraction(self) -> float | None:
-        """Return how much is read, from 0 to 1; None if that is unknown."""
+        """Return the fraction of the file that is read, from 0 to 1; None if it is unknown."""
         ...
 
 
 OpenRows = Callable[[Any, str, Forest, Reading], RowFile]
-"""Opens rows from what is open in binary; the text begins messages."""
+"""Opens a binary file object as rows; the text is the beginning of messages."""
 
 
 def choose_columns(
@@ -112,14 +113,15 @@ def choose_columns(
     where: str,
     added: Sequence[str] = (),
 ) -> Columns:
-    """Return which columns of a file the model takes, and which are kept.
+    """Return which columns of a file the model reads, and which are kept.
 
-    A model with names takes its columns by name, and others are left out. A model without names
-    takes all that are not kept by name, in their order, but for the index of a frame of pandas, and
-    for the last ones, `added`, that folders give.
+    A model with column names reads these, and ignores others. A model without names reads all
+    columns in their order, except those kept by name, the index of a pandas frame, and the columns
+    `added` from folder names.
 
     Raises:
-        InputError: a column is missing or occurs twice, or the file names none and some are kept.
+        InputError: a column is missing or occurs twice, or the file has no names but columns are to
+            be kept.
     """
     keep = reading.keep
     if names == []:  # an empty file
@@ -135,7 +137,7 @@ def choose_columns(
         others = set(added) if reading.keeps_all else {*added, *keep}
         features = [n for n in names if n not in others and not _INDEX.fullmatch(n)]
         if len(features) == forest.given_width + 1 and not features[0].strip():
-            features = features[1:]  # what pandas calls it in CSV
+            features = features[1:]  # pandas' index in CSV has no name
     columns = Columns(features, keep)
     check_present(columns.wanted, names, where)
     if len(features) != forest.given_width:
@@ -147,7 +149,7 @@ def choose_columns(
 
 
 def find_features(names: Sequence[str], forest: Forest, where: str) -> list[str] | None:
-    """Return which names are those of the model's columns, in its order; None if it has no names.
+    """Return the file's names of the model's columns, in its order; None if it has no names.
 
     Raises:
         InputError: a column is missing or occurs twice.
@@ -161,7 +163,7 @@ def find_features(names: Sequence[str], forest: Forest, where: str) -> list[str]
 
 
 def check_present(wanted: Sequence[str], names: Sequence[str], where: str) -> None:
-    """Raise InputError unless each wanted column is there once."""
+    """Raise InputError unless each wanted column occurs exactly once."""
     missing = [name for name in wanted if name not in set(names)]
     if missing:
         raise InputError(f"{where}: no column {list_some(missing)} (have: {list_some(names)})")
@@ -172,20 +174,27 @@ def check_present(wanted: Sequence[str], names: Sequence[str], where: str) -> No
 
 
 def locate_row(error: RowError, where: str, first: int, of: str = "") -> InputError:
-    """Return the error about a row of a batch with its place among all rows, from `first` on."""
+    """Return an error that gives the number of a refused row in its file.
+
+    Args:
+        error: its `row` is counted from the beginning of the batch.
+        where: beginning of the message.
+        first: number in the file of the batch's first row.
+        of: text to put after the row's number.
+    """
     return InputError(f"{where}: row {first + error.row}{of} (counted from 0), {error.what}")
 
 
 def list_some(names: Sequence[str]) -> str:
-    """Return names as messages show them."""
+    """Return up to 8 names as text for messages."""
     return ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
 
 
 def import_arrow(where: str) -> ModuleType:
-    """Return pyarrow.
+    """Return the module pyarrow.
 
     Raises:
-        InputError: it is missing.
+        InputError: it is not installed.
     """
     try:
         import pyarrow
@@ -197,16 +206,16 @@ def import_arrow(where: str) -> ModuleType:
 
 
 def find_added(names: Sequence[str], reading: Reading) -> dict[str, Any]:
-    """Return the columns that folders give, and the file has not itself."""
+    """Return values of columns from folder names, by name, for those that the file lacks."""
     return {name: x for name, x in reading.folders.items() if name not in names}
 
 
 def take_columns(
     batch: Any, columns: Columns, arrow: ModuleType, categories: Iterable[str] = ()
 ) -> Batch:
-    """Return what is used of a record batch.
+    """Return a batch with the wanted columns of a record batch.
 
-    Columns of which it is known that they hold the labels of categories become dictionaries.
+    Columns in `categories`, which hold category labels, are dictionary-encoded.
     """
     names = columns.features or []
     rows = [batch.column(name) for name in names]
@@ -221,12 +230,12 @@ def take_columns(
 
 
 def _to_float(decimals: Any, arrow: ModuleType) -> Any:
-    """Return decimals as the nearest float64, by way of their digits, which are all of them."""
+    """Return decimals as the nearest float64; parsing their digits loses nothing."""
     return decimals.cast(arrow.string()).cast(arrow.float64())
 
 
 def label_rows(columns: dict[str, Any], where: str) -> Any:
-    """Return columns as a table: arrays of numbers, and lists of labels or None."""
+    """Return a pyarrow table of columns: arrays of numbers, or lists of labels and None."""
     arrow = import_arrow(f"{where}: categories by name")
     arrays = []
     for values in columns.values():
@@ -243,5 +252,5 @@ def path_of(file: Any) -> str | None:
 
 
 def native_of(file: Any) -> Any:
-    """Return what pyarrow reads best of an open file: its path, or a file of its own, or None."""
+    """Return the path of an open file, or pyarrow's own file object for it; None without either."""
     return path_of(file) or getattr(getattr(file, "raw", None), "native", None)

@@ -1,6 +1,6 @@
 """The formats of files of rows and of predictions, and the kinds of predictions.
 
-takes: names; gives: which format a file has, and what its columns are called.
+takes: file names, predictions; gives: the format of a file, and names of its columns.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ KINDS = {
     "reasons": "reason",
     "predict_quantiles": "quantile",
 }
-"""What a column is called that a method of a Predictor gives."""
+"""Methods of a Predictor whose results can be written, and the names of their columns."""
 
 CONTRIBUTIONS, REASONS = "predict_contributions", "reasons"
 QUANTILES = "predict_quantiles"
 
 ARROW_STREAM = ".arrows"
-"""The suffix of Arrow IPC without the index at its end; the others have one."""
+"""Suffix of Arrow IPC streams; its other suffixes mean files, which end with an index."""
 
 
 class Reading(NamedTuple):
     """The user's options for reading rows.
 
     Attributes:
-        header: whether the first line of CSV names the columns; None for nothing.
-        keep: names of columns that are kept.
-        keeps_all: whether these are all of the file.
-        delimiter: what is between the fields of CSV; None for what the format has.
-        decimal: what is before the fraction of a number in CSV.
-        missing: texts that stand for a missing number or label in text.
+        header: whether the first line of CSV names the columns; None to find out.
+        keep: names of the columns to keep.
+        keeps_all: whether to keep all columns of the file.
+        delimiter: character between the fields of CSV; None for the format's own.
+        decimal: decimal mark of numbers in CSV.
+        missing: texts that stand for a missing number or label, such as "NA".
         skips: whether bad rows are left out.
-        folders: values of columns that the names of folders give, by name.
+        folders: values of columns from folder names, by name.
     """
 
     header: bool | None = None
@@ -70,25 +70,25 @@ class Reading(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether numbers are written as Python does."""
+        """Whether numbers are written as in Python: a decimal point, no texts for missing ones."""
         return self.decimal == "." and not self.missing
 
 
 AS_IS = Reading()
-"""No option is given."""
+"""Reading without options."""
 
 
 def name_format(path: PurePath | None, given: str | None, where: str, option: str) -> str:
     """Return the name of the format of a file.
 
     Args:
-        path: of the file; None for a stream without a name.
-        given: what the user says, None for by the suffix.
-        where: begins messages.
-        option: how the user says it.
+        path: path of the file; None for a stream without a name.
+        given: the format that the user gave; None to decide by the suffix.
+        where: beginning of messages.
+        option: name of the option with which users give the format, for messages.
 
     Raises:
-        InputError: no such format or suffix, or a stream of which nothing is said.
+        InputError: an unknown format or suffix, or a stream without a format.
     """
     known = ", ".join(FORMATS)
     if given is not None:
@@ -108,13 +108,13 @@ def name_format(path: PurePath | None, given: str | None, where: str, option: st
 
 
 class Predicted(NamedTuple):
-    """What a method of a Predictor gives for some rows.
+    """The result of a Predictor's method for some rows.
 
     Attributes:
         kind: the name of the method.
-        result: (R,), (R, C) or (R, T, C), or a list of (R, C) for each target.
+        result: (R,), (R, C) or (R, T, C), or a list with an array (R, C) for each target.
         forest: the model.
-        quantiles: those that were asked for; none for the model's own.
+        quantiles: the requested quantiles; none for the model's own.
     """
 
     kind: str
@@ -124,10 +124,10 @@ class Predicted(NamedTuple):
 
     @property
     def columns(self) -> dict[str, Array]:
-        """The columns that hold it, by name.
+        """The result as columns, by name.
 
-        One column is called as in `KINDS`; of several, each name ends with the class label
-        (probabilities), the number of the tree (leaves), the name of the column that is explained
+        A single column has the name in `KINDS`. If there are several, each name ends with the class
+        label (probabilities), the number of the tree (leaves), the name of the explained column
         (contributions), the quantile, or the number of the output.
         """
         if self.kind in (CONTRIBUTIONS, REASONS):
@@ -154,7 +154,10 @@ class Predicted(NamedTuple):
         return {f"{base}_{i}_{end}": result[:, i, k] for i in ends for k, end in last}
 
     def _name_explained(self) -> dict[str, Array]:
-        """Name contributions by the columns of rows, and reasons by their rank, from 1 on."""
+        """Return contributions named by the columns of rows, or reasons named by their rank from 1.
+
+        A reason has two columns: the name of the feature, and its contribution ("..._value").
+        """
         base, forest, several = KINDS[self.kind], self.forest, self.forest.n_outputs > 1
         outputs = [f"{base}_{output}" if several else base for output in range(forest.n_outputs)]
         if self.kind == REASONS:
@@ -168,7 +171,7 @@ class Predicted(NamedTuple):
             return found
         width, ends = forest.given_width, dict[str, None]()
         for name in (*(forest.given_names or map(str, range(width))), "base"):
-            while name in ends:  # a column may be called "base", or as another one is
+            while name in ends:  # a feature may be called "base", or like another one
                 name += "_"
             ends[name] = None
         values = self.result.reshape(len(self.result), len(outputs), width + 1)
@@ -180,7 +183,7 @@ class Predicted(NamedTuple):
 
     @property
     def _is_by_class(self) -> bool:
-        """Tell whether each column is the probability of a label."""
+        """Whether each column is the probability of a class label."""
         forest = self.forest
         several_labels = forest.label_rule == "half" and forest.n_outputs > 1  # each a yes or no
         if self.kind != "predict_proba" or forest.targets or several_labels:
@@ -196,20 +199,20 @@ class Table(Protocol):
         ...
 
     def close(self) -> None:
-        """Write what is left, and the end of the file."""
+        """Write buffered rows and the end of the file."""
         ...
 
     def abandon(self) -> None:
-        """Free what is held; what was written is of no use."""
+        """Free resources after an error; the file is incomplete."""
         ...
 
 
 def find_table(name: str, is_path: bool, has_names: bool) -> Any:
-    """Return what opens a file of predictions.
+    """Return the class or function that opens a file of predictions: (file, where) -> Table.
 
     Args:
-        name: of the format.
-        is_path: whether the file has a name, of which the suffix is not that of a stream.
+        name: name of the format.
+        is_path: whether the file has a name, whose suffix is not `ARROW_STREAM`.
         has_names: whether the columns of the rows have names.
     """
     if name in ("parquet", "arrow"):

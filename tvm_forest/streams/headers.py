@@ -1,6 +1,6 @@
-"""Whether the first line of a file of text names its columns.
+"""Finds out whether the first line of a text file names its columns.
 
-takes: the fields of the line, a model; gives: yes or no, or a refusal where it may be either.
+takes: the fields of the line, a model; gives: True or False, or an error if it may be either.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ MISSING = frozenset(
     "#n/a,#n/a n/a,#na,-1.#ind,-1.#qnan,-nan,1.#ind,1.#qnan,<na>,\\n,missing,n/a,na,nan,nat,nil,"
     "none,null,(null)".split(",")
 )
-"""Texts in small letters that stand for a missing value in files of others, such as those of R or
-of databases; none names a column by itself. Nor do signs alone, such as "?", "-" and "."."""
+"""Lower-case texts that stand for missing values in files written by R, databases and others. They
+do not count as column names, and neither do texts without letters or digits, such as "?"."""
 
 
 def names_columns(
@@ -26,21 +26,21 @@ def names_columns(
     header: bool | None = None,
     keep: Sequence[str] = (),
 ) -> bool:
-    """Tell whether the first line names the columns.
+    """Return whether the first line names the columns.
 
-    It does if all names that are wanted are among its fields, or if its fields are texts that no
-    row of this model has, or if they count from 0, as those do that pandas makes up. It does not if
-    it holds other numbers.
+    It does if it contains the names of all wanted columns. If not all are in it, or none are known,
+    it does if its fields are texts, or the numbers 0, 1, 2 and so on, which are pandas' default
+    names. It does not if it holds other numbers.
 
     Args:
-        fields: of the line.
+        fields: fields of the line.
         forest: the model.
-        where: begins messages.
-        header: what the user says; None for nothing.
-        keep: names of columns that are kept.
+        where: beginning of messages.
+        header: the user's option; None to find out.
+        keep: names of the columns to keep.
 
     Raises:
-        InputError: it may name the columns, and be a row as well.
+        InputError: the line may also be a row.
     """
     if header is not None:
         return header
@@ -59,7 +59,10 @@ def names_columns(
 
 
 def _are_names(fields: Sequence[str]) -> bool:
-    """Tell whether fields look like names: texts, or numbers from 0 on, perhaps beside an index."""
+    """Return whether fields look like names: texts, or 0, 1, 2 and so on.
+
+    A blank field before them is allowed, as pandas writes it for an index.
+    """
     own = fields[1:] if is_blank(fields[0]) else fields
     if [field.strip() for field in own] == [str(number) for number in range(len(own))]:
         return bool(own)
@@ -67,7 +70,7 @@ def _are_names(fields: Sequence[str]) -> bool:
 
 
 def _is_row(fields: Sequence[str], forest: Forest) -> bool:
-    """Tell whether fields can be a row: numbers, but for columns of categories by their texts."""
+    """Return whether fields can be a row: numbers, or any texts in columns of categories."""
     if len(fields) != forest.given_width:
         return False
     texts = set() if forest.encoder is None else set(forest.encoder.categories.tolist())
@@ -82,12 +85,12 @@ def _is_missing(field: str) -> bool:
 
 
 def is_blank(field: Any) -> bool:
-    """Tell whether a field is missing or holds nothing."""
+    """Return whether a field is None or holds only spaces."""
     return field is None or (isinstance(field, str) and not field.strip())
 
 
 def is_number(field: Any) -> bool:
-    """Tell whether Python reads a field as a number."""
+    """Return whether Python's `float` reads a field."""
     try:
         float(field)
     except (ValueError, TypeError, OverflowError):

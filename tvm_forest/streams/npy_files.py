@@ -1,4 +1,4 @@
-"""Files of numpy.
+"""Reads and writes numpy's .npy files.
 
 takes: open .npy files; gives: batches of their rows, and files of predictions.
 """
@@ -26,7 +26,7 @@ def _is_length(value: Any) -> bool:
 
 
 class NpyRows:
-    """Rows of an array of two axes, read from its beginning."""
+    """Rows of a two-dimensional array in a .npy file."""
 
     names: list[str] | None = None
     added: tuple[str, ...] = ()
@@ -49,7 +49,11 @@ class NpyRows:
         self._mapped = self._map() if is_by_columns else None
 
     def _map(self) -> Array:
-        """Return an array in Fortran order, whose rows lie all over the file."""
+        """Map an array in Fortran order into memory, as its rows are spread over the file.
+
+        Raises:
+            InputError: the file is a stream, or damaged.
+        """
         name = path_of(self._file)
         if name is None:
             raise InputError(
@@ -88,10 +92,10 @@ class NpyRows:
 
 
 class NpyTable:
-    """An array of predictions, whose length is known at the end."""
+    """A .npy file of predictions, whose header is rewritten once the number of rows is known."""
 
     def __init__(self, file: Any, where: str) -> None:
-        """Write to what is open in binary."""
+        """Prepare to write to a binary file object, which must be seekable."""
         self._file, self._where, self._length = file, where, 0
         self._form: tuple[Any, ...] = ()
         if not file.seekable():
@@ -101,7 +105,7 @@ class NpyTable:
             )
 
     def write(self, kept: dict[str, Any], predicted: Predicted) -> None:
-        """See `Table`; nothing is kept."""
+        """See `Table`; kept columns are refused."""
         result = predicted.result
         if kept:
             raise InputError(f"{self._where}: .npy holds no kept columns; use another format")
@@ -117,15 +121,15 @@ class NpyTable:
         self._length += len(result)
 
     def close(self) -> None:
-        """Write the header anew, with the number of rows."""
+        """Write the header again, with the number of rows."""
         self._file.seek(0)
         self._file.write(self._make_header())
 
     def abandon(self) -> None:
-        """Free what is held."""
+        """Do nothing: there is nothing to free."""
 
     def _make_header(self) -> bytes:
-        """Return a header, for which numpy leaves room so that its length does not change."""
+        """Return the header; numpy pads it, so its length does not change with the row count."""
         dtype, shape = self._form
         about = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False}
         header = io.BytesIO()

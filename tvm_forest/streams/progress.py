@@ -1,6 +1,6 @@
-"""A bar on the terminal with the number of rows predicted.
+"""A progress bar with the number of rows predicted.
 
-takes: numbers of rows; gives: text on the standard error stream, if a person looks at it.
+takes: numbers of rows; gives: text on standard error, by default only on a terminal.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ..errors import InputError
 
 
 class RowsBar:
-    """Shows which part of the rows is predicted, how many these are, and how many a second."""
+    """Shows the fraction and the number of rows that are predicted, and rows per second."""
 
     def __init__(self, shown: bool | None = None) -> None:
-        """Begin; `shown` None means if the stream is a terminal.
+        """Make the bar; if `shown` is None, only on a terminal.
 
         Raises:
-            InputError: a bar is asked for, and rich, which draws it, is not installed.
+            InputError: `shown` is True, but the package rich is not installed.
         """
         self._bar = _make_bar(shown)
         self._task = None if self._bar is None else self._bar.add_task("reading", total=None)
@@ -35,7 +35,7 @@ class RowsBar:
             self._bar.stop()
 
     def show(self, rows: int, fraction: float | None) -> None:
-        """Say how many rows are predicted, and which part of all, if it is known."""
+        """Update the bar: rows predicted, and their fraction of all rows, None if unknown."""
         if self._bar is None:
             return
         speed = rows / max(1e-3, time.monotonic() - self._begin)
@@ -45,7 +45,7 @@ class RowsBar:
 
 
 def _make_bar(shown: bool | None) -> Any:
-    """Return a bar of rich, or None where nobody would see it, or it need not be shown."""
+    """Return a rich progress bar; None if it is not to be shown, see `RowsBar.__init__`."""
     if not (sys.stderr.isatty() if shown is None else shown):
         return None
     try:

@@ -1,6 +1,6 @@
-"""The rows of all files, batch after batch.
+"""Reads the rows of all files batch by batch, ahead of their prediction.
 
-takes: `Part`s, a model; gives: batches with their place among the rows, or all rows at once.
+takes: `Part`s, a model; gives: batches with the numbers of their rows, or all rows at once.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from .places.sources import Part, find_sources, open_part
 T = TypeVar("T")
 
 DEPTH = 1
-"""Items that wait, beside the one that is being read."""
+"""Items in the queue between the threads, besides the one that is being read."""
 
-_WAIT_S = 0.1  # until a full queue is looked at again
+_WAIT_S = 0.1  # between two checks whether the reader should end
 
 ALL = "all"
-"""What stands for the names of all columns."""
+"""The word that users give to keep all columns."""
 
 
 MAX_ROWS = 1 << 16
-"""Most rows of a batch where all are wanted."""
+"""Most rows of a batch in `read_rows`, which returns all rows."""
 
 
 class ReadBatch(NamedTuple):
-    """A batch, and what is known of its file.
+    """A batch with facts about its file.
 
     Attributes:
         part: the file.
         keep: names of the columns that are kept.
-        has_names: whether its columns have names.
-        batch: its rows.
-        first_row: how many rows of the file are before it.
-        fraction: how much of all files is read; None if nobody knows.
+        has_names: whether the file's columns have names.
+        batch: the rows.
+        first_row: number of the batch's first row in the file, from 0.
+        fraction: fraction of all files that is read; None if unknown.
     """
 
     part: Part
@@ -56,7 +56,7 @@ class ReadBatch(NamedTuple):
 
 
 def check_reading(reading: Reading, parts: list[Part]) -> None:
-    """Raise InputError for options of text files that make no sense, or if there is no text."""
+    """Raise InputError for options of text files if they are invalid, or a file is not text."""
     kinds = {part.format for part in parts}
     for name, given, formats, which in (
         ("header", reading.header, ("csv", "tsv"), "CSV and tab-separated values"),
@@ -83,7 +83,11 @@ def check_reading(reading: Reading, parts: list[Part]) -> None:
 def read_parts(
     parts: list[Part], forest: Forest, reading: Reading, size: int
 ) -> Iterator[ReadBatch]:
-    """Yield the batches of all files."""
+    """Yield the batches of all files, of at most `size` rows each.
+
+    Raises:
+        InputError: a file is damaged, or its columns differ from those of the first.
+    """
     types: dict[str, str] | None = None
     for number, part in enumerate(parts):
         with open_part(part) as file:
@@ -103,7 +107,11 @@ def read_parts(
 
 
 def _name_kept(reading: Reading, names: list[str] | None, part: Part, is_first: bool) -> Reading:
-    """Return by name which columns are kept, where these are all of the first file."""
+    """Return the options with names for "all columns": those of the first file.
+
+    Raises:
+        InputError: a later file has other columns.
+    """
     if not reading.keeps_all or not names:
         return reading
     if is_first and ALL in names:  # a column of this name
@@ -120,7 +128,7 @@ def _name_kept(reading: Reading, names: list[str] | None, part: Part, is_first: 
 
 
 def _list_types(keep: tuple[str, ...], batch: Batch) -> dict[str, str]:
-    """Return the types of kept columns, for those that have one."""
+    """Return the pyarrow types of kept columns by name; columns of text files have none."""
     columns = zip(keep, batch.kept, strict=True)
     return {name: str(x.type) for name, x in columns if hasattr(x, "type")}
 
@@ -135,7 +143,7 @@ def _check_types(known: dict[str, str], found: dict[str, str], part: Part, first
 
 
 def find_reader(name: str) -> OpenRows:
-    """Return what opens rows of a format; only what is needed is imported."""
+    """Return the class that reads a format; modules of other formats are not imported."""
     if name in ("parquet", "arrow"):
         from . import arrow_files
 
@@ -154,16 +162,16 @@ def find_reader(name: str) -> OpenRows:
 
 
 def read_rows(path: str | Path, forest: Forest, command: str, header: bool | None = None) -> Any:
-    """Return all rows of a file, or of those of a folder or a pattern, at once.
+    """Return all rows of a file, or of the files of a folder or pattern, at once.
 
     Args:
         path: see `predict_file`.
         forest: the model.
-        command: begins messages.
-        header: whether the first lines of text name the columns.
+        command: name of the command, with which messages begin.
+        header: whether the first lines of text files name the columns; None to find out.
 
     Returns:
-        (R, F) numbers or objects, or a table of pyarrow.
+        (R, F) numbers or objects, or a pyarrow table.
 
     Raises:
         InputError: see `predict_file`.
@@ -181,9 +189,9 @@ def read_rows(path: str | Path, forest: Forest, command: str, header: bool | Non
 
 @contextmanager
 def read_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
-    """Yield an iterator over items that a thread reads; it ends with the block.
+    """Yield an iterator over items that a thread reads ahead; the thread ends with the block.
 
-    What the iterator raises is raised where its item was awaited.
+    An exception of the original iterator is raised by this one, at the same item.
     """
     reader = _ReadAhead(items)
     thread = threading.Thread(target=reader.run, name="tvm-forest-reader", daemon=True)
@@ -192,11 +200,11 @@ def read_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
         yield reader.take()
     finally:
         reader.ended.set()
-        thread.join(10 * _WAIT_S)  # a reader of a silent pipe does not hear of it
+        thread.join(10 * _WAIT_S)  # a thread that waits for a silent pipe cannot be ended
 
 
 class _ReadAhead(Generic[T]):
-    """What both threads share."""
+    """The state that the reading and the consuming thread share."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self.ended = threading.Event()
@@ -204,7 +212,7 @@ class _ReadAhead(Generic[T]):
         self._queue: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(DEPTH)
 
     def run(self) -> None:
-        """Put items into the queue until there are no more, or nobody wants them."""
+        """Put items into the queue until there are no more, or `ended` is set."""
         try:
             for item in self._items:
                 self._put((item, None))
@@ -217,7 +225,7 @@ class _ReadAhead(Generic[T]):
             getattr(self._items, "close", bool)()
 
     def take(self) -> Iterator[T]:
-        """Yield what the thread has read."""
+        """Yield the items that the thread has read."""
         while True:
             item, error = self._queue.get()
             if isinstance(error, StopIteration):

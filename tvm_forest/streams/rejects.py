@@ -1,6 +1,6 @@
-"""Rows that are left out, and why.
+"""Counts the rows that are left out, and lists them in a file with reasons.
 
-takes: files, numbers of rows, reasons; gives: how many there are, and a file that tells of them.
+takes: files, numbers of rows, reasons; gives: their count, and a file with a line for each.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from .places.packing import name_packed, pack
 from .places.sources import Part, to_pure
 
 WHERE = "predict: argument '--rejects'"
-_NOTHING: Any = SimpleNamespace(columns={})  # the predictions of such rows
+_NOTHING: Any = SimpleNamespace(columns={})  # predictions without columns
 
 
 class RowCount(int):
-    """How many rows are predicted.
+    """The number of predicted rows.
 
     Attributes:
-        skipped: how many are left out.
+        skipped: number of rows that were left out.
     """
 
     skipped = 0
 
 
 class Rejects:
-    """Counts rows that are left out, and writes about them to a file.
+    """Counts rows that are left out, and writes them to a file with the columns file, row, reason.
 
     Attributes:
-        count: how many there are.
+        count: number of rows that were left out.
     """
 
     def __init__(self, path: Path | Address | None) -> None:
-        """Begin; without a path rows are counted."""
+        """Begin to count; without a path, no file is written."""
         self.count, self._path, self._stack = 0, path, ExitStack()
         self._table: Any = None
 
@@ -55,11 +55,11 @@ class Rejects:
         return self
 
     def __exit__(self, *about: Any) -> None:
-        with suppress(OSError):  # of what is left to write, where something has failed before
+        with suppress(OSError):  # after an error, writing the rest may fail as well
             self._stack.__exit__(*about)
 
     def add(self, part: Part, reasons: dict[int, str]) -> None:
-        """Write about rows of a file, by their numbers."""
+        """Count and write rows of a file: `reasons` by their numbers in it."""
         self.count += len(reasons)
         if self._table is None or not reasons:
             return
@@ -68,11 +68,11 @@ class Rejects:
         self._write(Texts([name] * len(rows)), rows, Texts([reasons[row] for row in rows]))
 
     def finish(self) -> None:
-        """Let the file appear."""
+        """Complete the file, so that it appears under its name."""
         if self._table is None:
             return
         if not self.count:
-            self._write(Texts(), [], Texts())  # names of columns
+            self._write(Texts(), [], Texts())  # the columns' names only
         with refuse_unwritable(self._path, WHERE):
             self._table.close()
             self._stack.close()
@@ -83,10 +83,10 @@ class Rejects:
 
 
 def check_rejects(place: Any, files: Files) -> Path | Address | None:
-    """Return the place of a file of rejects, None if none is wanted.
+    """Return the path or address of the file of rejects; None if none was given.
 
     Raises:
-        InputError: it cannot be written, or is another file of the call.
+        InputError: it cannot be written, or is the file of rows or predictions.
     """
     if place is None:
         return None

@@ -1,9 +1,9 @@
-"""Rows of CSV and of tab-separated values.
+"""Reads the rows of CSV and of tab-separated values.
 
 takes: open files; gives: batches of their rows.
 
-Blocks of lines that are simple are read by pyarrow, if it is there; Python reads the others, and
-says what is wrong with them.
+pyarrow, if it is installed, reads simple blocks of lines. Python's `csv` reads the others, and
+finds the lines of errors.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .text_rows import BadLine, FieldPlan, Line, TextRows
 
 
 class SeparatedRows(TextRows):
-    """Rows of CSV, of which the first line may name the columns; empty fields are missing.
+    """Rows of CSV, whose first line may name the columns; empty fields are missing.
 
-    In columns of categories texts are labels, if the model stores some; without names, fields are
-    the codes of categories.
+    If the model stores category labels, texts in such columns are labels. If the file has no column
+    names, the fields are category codes.
     """
 
     delimiter = ","
@@ -45,13 +45,13 @@ class SeparatedRows(TextRows):
         return super()._open_text(io.BufferedReader(self._spool))
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """See `TextRows`; `names_columns` is whether the first line holds names."""
+        """See `TextRows._open`: names of columns, if the first line holds them, and the lines."""
         lines = self._split_lines(self._lines)
         first = next(lines, None)
         if first is None:
             return [], lines
         number, fields = first
-        if isinstance(fields, BadLine):  # which is told of a row, and might name the columns
+        if isinstance(fields, BadLine):  # not skipped, as it might name the columns
             raise fields
         shown = fields if self._reading.is_plain else list(map(self.to_plain, fields))
         asked, keep = self._reading.header, self._reading.keep
@@ -84,7 +84,7 @@ class SeparatedRows(TextRows):
             yield from super().batches(columns, size)
 
     def _find_blocks(self) -> text_blocks.Blocks | None:
-        """Return what is left of the file in blocks; None where Python has to read it."""
+        """Return the rest of the file in blocks; None if Python must read it line by line."""
         can = self._width > 1 and self.delimiter.isascii() and self.names != []
         blocks = self._spool.rewind(self._consumed) if can else None
         self._spool.forget()
@@ -99,7 +99,7 @@ class SeparatedRows(TextRows):
     def _read_rest(
         self, blocks: text_blocks.Blocks, block: bytes, columns: Columns, size: int
     ) -> Iterator[Batch]:
-        """Yield the rows of a block and of all that is behind it."""
+        """Yield the rows of a block and of the rest of the file, read by Python."""
         self._line = blocks.line
         self._text = io.TextIOWrapper(blocks.take_rest(block), encoding="utf-8", newline="")
         self._records = self._split_lines(self._read_lines(), blocks.line)
@@ -108,7 +108,7 @@ class SeparatedRows(TextRows):
     def _read_block(
         self, block: bytes, line: int, reader: text_blocks.BlockReader, columns: Columns, size: int
     ) -> Iterator[Batch]:
-        """Yield the rows of a block; Python reads the smallest part that pyarrow does not."""
+        """Yield the rows of a block; halves it until pyarrow can read a part, or Python must."""
         fields = reader.read(block)
         batch = None if fields is None else self._to_batch(columns, reader.plan, fields)
         if batch is not None:
@@ -127,7 +127,7 @@ class SeparatedRows(TextRows):
     def _to_batch(
         self, columns: Columns, plan: FieldPlan, fields: text_blocks.Fields
     ) -> Batch | None:
-        """Return what pyarrow has read; None if a text is no label, for Python finds its line."""
+        """Return the batch of a block; None if a text is no label: Python then finds its line."""
         labels: dict[int, list[Any]] = {}
         for at, (texts, places) in fields.labelled.items():
             known, wrong = self._to_labels(texts, plan.labelled[at])
@@ -141,7 +141,7 @@ class SeparatedRows(TextRows):
         return Batch(rows, fields.kept, len(fields.numbers))
 
     def _split_lines(self, lines: Iterable[str], before: int = 0) -> Iterator[Line]:
-        """Yield the lines that are not empty; `before` is how many lines are before them."""
+        """Yield the fields of lines that are not empty; `before` is the number of earlier lines."""
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         while True:
             begin = reader.line_num
@@ -151,10 +151,10 @@ class SeparatedRows(TextRows):
                 return
             except csv.Error as error:
                 fields = self._error(f"damaged: {error}", before + reader.line_num)
-                if not self._reading.skips or reader.line_num > begin + 1:  # rows in one another
+                if not self._reading.skips or reader.line_num > begin + 1:  # an open quote
                     raise fields from None
             self._line = before + reader.line_num
-            if not fields and self._width == 1:  # of several columns, nobody takes it for a row
+            if not fields and self._width == 1:  # with several columns it cannot be a row
                 fields = self._error("empty; write nan for a missing value", self._line)
                 if not self._reading.skips:
                     raise fields
@@ -191,7 +191,7 @@ class SeparatedRows(TextRows):
     def _to_labels(
         self, texts: Iterable[str], known: tuple[Any, ...]
     ) -> tuple[dict[str, Any], str | None]:
-        """Return the labels that texts are, and the first text that is none."""
+        """Return the label of each text, and the first text that cannot be a label, else None."""
         kinds = {type(label) for label in known if label is not None}
         read = kinds.pop() if len(kinds) == 1 and kinds <= {str, int, float} else None
         if read is None:

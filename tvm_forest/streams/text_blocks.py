@@ -1,9 +1,10 @@
-"""Blocks of lines of CSV, read by pyarrow where it reads what Python would.
+"""Reads blocks of CSV lines with pyarrow, if it gives the same result as Python.
 
-takes: bytes of whole lines; gives: arrays of their fields, or nothing where Python has to read.
+takes: bytes of whole lines; gives: arrays of their fields, or None if Python must read them.
 
-Python's `csv` and `float` say what a line means. pyarrow rounds numbers as they do, and takes fewer
-texts for numbers, but for `nan(...)`; about quotes, ends of lines and long fields it differs.
+Python's `csv` and `float` define what a line means. pyarrow rounds numbers in the same way, and
+accepts fewer texts as numbers, except `nan(...)`. It treats some quotes, line ends and long fields
+differently.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from .text_rows import FieldPlan
 
 BLOCK_BYTES = 1 << 21
-"""Bytes that are read at once."""
+"""Bytes of a block, read at once."""
 
 LEAST_BYTES = 1 << 15
-"""Bytes of a block that is not cut any more if pyarrow does not read it."""
+"""Bytes of a block up to which it is no longer halved if pyarrow cannot read it."""
 
 PARSED_BYTES = 1 << 18
-"""Bytes that pyarrow parses at once, for which the caches of a core have room."""
+"""Bytes that pyarrow parses at once, few enough for the caches of a core."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE, _LINE_END = b'"\n'
@@ -39,7 +40,7 @@ _ODD_NAN = re.compile(rb"nan\(", re.IGNORECASE)
 
 
 def has_arrow() -> bool:
-    """Tell whether pyarrow is there."""
+    """Return whether pyarrow is installed."""
     try:
         from pyarrow import csv  # noqa: F401
     except ImportError:
@@ -48,7 +49,10 @@ def has_arrow() -> bool:
 
 
 class Spool(ReadBy):
-    """A file whose first bytes may be read a second time, or that begins with others."""
+    """A file whose first bytes can be read a second time.
+
+    With `head`, the file is preceded by these bytes.
+    """
 
     def __init__(self, file: Any, head: bytes = b"") -> None:
         super().__init__(self._take)
@@ -63,11 +67,11 @@ class Spool(ReadBy):
         return bytes(data)
 
     def forget(self) -> None:
-        """Remember no more of what is read."""
+        """Stop recording the bytes that are read; `rewind` is then impossible."""
         self._seen = None
 
     def rewind(self, lines: int) -> Blocks | None:
-        """Return what is behind some lines of text; None if lines end in another way."""
+        """Return the file after its first `lines` lines; None if one ends with a bare return."""
         assert self._seen is not None, "it is rewound once, at the beginning"
         head, at = bytes(self._seen).removeprefix(_BYTE_ORDER_MARK), 0
         for _ in range(lines):
@@ -81,20 +85,21 @@ class Blocks:
     """The rest of a file in blocks of whole lines.
 
     Attributes:
-        line: how many lines are before the block that was read last.
-        is_worth_arrow: whether pyarrow may read it, whose import takes as long as Python takes to
-            read a megabyte, and the block does not end within a line.
+        line: number of lines before the block that was read last.
+        is_worth_arrow: whether pyarrow should read this block: it is installed, the block ends with
+            a whole line, and pyarrow is imported already or the block is large. Its import takes as
+            long as Python takes to read a megabyte.
     """
 
     def __init__(self, file: Any, head: bytes, line: int) -> None:
-        """Begin with some bytes that are read already, behind `line` lines."""
+        """Begin with the bytes `head`, which are read already; `line` lines are before them."""
         self._file, self._left, self._next = file, head, line
-        # Who feeds a pipe may wait for the first predictions.
+        # The writer of a pipe may wait for the first predictions.
         self._most = BLOCK_BYTES if file.seekable() else min(PARSED_BYTES, BLOCK_BYTES)
         self.line, self.is_worth_arrow = line, False
 
     def read(self) -> bytes:
-        """Return the next block; nothing at the end.
+        """Return the next block; b"" at the end.
 
         Raises:
             OSError, ValueError, EOFError: the file cannot be read.
@@ -104,7 +109,7 @@ class Blocks:
             data = self._file.read(self._most)
             self._left += data
             end = _find_end(self._left) if data else len(self._left)
-            is_torn = not end and len(self._left) > BLOCK_BYTES  # or in quotes that do not end
+            is_torn = not end and len(self._left) > BLOCK_BYTES  # no line end outside of quotes
             if end or not data or is_torn:
                 break
         end = end or len(self._left)
@@ -115,7 +120,7 @@ class Blocks:
         return block
 
     def take_rest(self, block: bytes) -> io.BufferedReader:
-        """Return a file of a block and all behind it."""
+        """Return a file with a block and all bytes after it."""
         spool = Spool(self._file, block + self._left)
         self._left = b""
         spool.forget()
@@ -123,17 +128,17 @@ class Blocks:
 
     @property
     def next_line(self) -> int:
-        """The number of the line that is read next."""
+        """Number of the next line to read, from 1, for messages."""
         return self._next + count_lines(self._left) + 1
 
 
 def count_lines(data: bytes) -> int:
-    """Return how many lines end in some bytes; numpy counts several times as fast as Python."""
+    """Return the number of line ends; numpy counts several times as fast as `bytes.count`."""
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == _LINE_END))
 
 
 def _find_end(data: bytes) -> int:
-    """Return the end of the last line that does not end in quotes; 0 if there is none."""
+    """Return the end of the last line whose end is outside of quotes; 0 if there is none."""
     end = data.rfind(b"\n") + 1
     is_quoted = data.count(b'"', 0, end) % 2 if b'"' in data else 0
     while end and is_quoted:
@@ -144,7 +149,7 @@ def _find_end(data: bytes) -> int:
 
 
 def find_middle(block: bytes) -> int:
-    """Return the begin of a line in the middle of a simple block; 0 if it is too short to cut."""
+    """Return the start of a line near the middle of a simple block; 0 if it cannot be cut."""
     at, last = len(block) // 2, len(block)
     while last > LEAST_BYTES:
         at = block.find(b"\n", at) + 1
@@ -156,7 +161,7 @@ def find_middle(block: bytes) -> int:
 
 
 def is_simple(block: bytes, delimiter: str) -> bool:
-    """Tell whether lines and quotes of a block are such that pyarrow finds the fields of Python."""
+    """Return whether quotes, line ends and UTF-8 of a block are plain enough for pyarrow."""
     if not block.isascii():
         try:
             block.decode()
@@ -170,7 +175,7 @@ def _has_bare_return(block: bytes) -> bool:
 
 
 def _has_simple_quotes(block: bytes, delimiter: str) -> bool:
-    """Tell whether quotes stand around whole fields, or are doubled in them."""
+    """Return whether all quotes enclose whole fields, or are doubled inside of them."""
     if b'"' not in block:
         return True
     codes = np.frombuffer(block, np.uint8)
@@ -184,12 +189,13 @@ def _has_simple_quotes(block: bytes, delimiter: str) -> bool:
 
 
 class Fields(NamedTuple):
-    """What is used of a block of N lines.
+    """The fields of a block of N lines that are used.
 
     Attributes:
         numbers: float64 (N, width), or objects for a model with an encoder.
-        labelled: by place, the distinct texts of a column and (N,) which of them each line has.
-        kept: arrays of texts of pyarrow.
+        labelled: by place of a column of labels, its distinct texts, and (N,) the index of each
+            line's text among them.
+        kept: pyarrow arrays of texts, one for each kept column.
     """
 
     numbers: Array
@@ -198,7 +204,7 @@ class Fields(NamedTuple):
 
 
 class BlockReader:
-    """Reads blocks of one file."""
+    """Reads blocks of one file with pyarrow."""
 
     def __init__(
         self,
@@ -209,15 +215,15 @@ class BlockReader:
         forest: Forest,
         added: Sequence[str],
     ) -> None:
-        """Plan what is read.
+        """Decide which columns pyarrow reads, as numbers and as texts.
 
         Args:
-            width: fields of a line.
-            delimiter: between them.
-            reading: what else users say.
-            plan: which fields are used.
+            width: number of fields of a line.
+            delimiter: character between them.
+            reading: the user's options.
+            plan: the fields that are used.
             forest: the model.
-            added: fields behind those of each line.
+            added: fields from folder names, which are appended to those of each line.
         """
         self.plan, self._width, self._added = plan, width, added
         self._delimiter, self._reading, self._encoder = delimiter, reading, forest.encoder
@@ -230,14 +236,14 @@ class BlockReader:
         self._as_texts = {at for at in wanted if at < width} or {0}
 
     def read(self, block: bytes) -> Fields | None:
-        """Return what is used of a simple block; None where Python has to read it."""
+        """Return the used fields of a simple block; None if Python must read it."""
         import pyarrow
 
         if self._is_odd(block):
             return None
         try:
             return self._read(block)
-        except (pyarrow.ArrowInvalid, ValueError):  # a field that is no number, or a ragged line
+        except (pyarrow.ArrowInvalid, ValueError):  # no number, or a line of another width
             return None
 
     def _read(self, block: bytes) -> Fields:
@@ -295,7 +301,7 @@ class BlockReader:
         )
 
     def _is_odd(self, block: bytes) -> bool:
-        """Tell whether pyarrow may take what Python refuses."""
+        """Return whether pyarrow might accept a block that Python refuses."""
         if b"\0" in block or (b"(" in block and _ODD_NAN.search(block)):
             return True
         most = csv.field_size_limit()
@@ -308,6 +314,6 @@ class BlockReader:
 
 
 def _code(texts: Any) -> tuple[list[str], Array]:
-    """Return the distinct texts of an array, and which of them each of its elements is."""
+    """Return the distinct texts of a pyarrow array, and the index of each element among them."""
     coded = texts.dictionary_encode()
     return coded.dictionary.to_pylist(), coded.indices.to_numpy()

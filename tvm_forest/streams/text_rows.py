@@ -1,8 +1,8 @@
-"""Rows of text, of which JSON lines are one kind, without any library.
+"""Reads rows of text files line by line, without pyarrow; defines the format JSON lines.
 
 takes: open files; gives: batches of their rows.
 
-A number is what Python's `float` reads.
+A field is a number if Python's `float` accepts it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from .formats import AS_IS, Reading
 from .headers import is_blank, is_number
 
 MAX_FIELDS = 1 << 17
-"""Most fields that are in memory as objects of Python."""
+"""Most fields that are in memory as Python objects at a time."""
 
 FIRST_LINES = 1000
-"""Lines of JSON from which the columns are found."""
+"""Number of first lines of JSON that determine the columns."""
 
 Line = tuple[int, Any]
-"""The number of a line of a file, from 1 on, and its fields by column, or a BadLine."""
+"""Number of a line in its file, from 1, and its fields in the order of columns, or a BadLine."""
 
 
 class BadLine(InputError):
-    """A line that is no row.
+    """A line that cannot be read as a row.
 
     Attributes:
-        what: its number, and what is wrong with it.
+        where: beginning of the message.
+        what: the number of the line, and what is wrong with it.
     """
 
     def __init__(self, where: str, what: str) -> None:
@@ -46,18 +47,18 @@ class BadLine(InputError):
         self.where, self.what = where, what
 
     def __reduce__(self) -> tuple[type[BadLine], tuple[str, str]]:
-        """Tell pickle how it is made."""
+        """Support pickle."""
         return type(self), (self.where, self.what)
 
 
 class FieldPlan(NamedTuple):
-    """Where in the fields of a line stands what is used of it.
+    """Positions in a line's fields of the columns that are used.
 
     Attributes:
-        labelled: columns of labels by their places, and the labels that the model knows.
-        plain: places of the other columns, in the model's order; None for all fields.
-        width: how many these are.
-        kept: places of the kept columns.
+        labelled: for the position of each column of labels, the labels in the model.
+        plain: positions of the model's other columns, in its order; None for all fields.
+        width: number of the model's other columns.
+        kept: positions of the kept columns.
     """
 
     labelled: dict[int, tuple[Any, ...]]
@@ -67,7 +68,7 @@ class FieldPlan(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What is used of some lines: (R, width), labels by their places, and kept columns."""
+    """The used fields of R lines: numbers (R, width), labels by position, and kept columns."""
 
     numbers: Array
     labels: dict[int, list[Any]]
@@ -91,7 +92,7 @@ class TextRows:
         self._size = _read_size(self._packed)
         self._line = 0
         self._width = forest.given_width  # until names are known
-        self._added: list[Any] = []  # fields behind those of each line
+        self._added: list[Any] = []  # fields from folder names, appended to those of each line
         self._swap = str.maketrans(f"{reading.decimal}.", f".{reading.decimal}")
         self._text = self._open_text(file)
         self._lines = self._read_lines()
@@ -106,16 +107,25 @@ class TextRows:
         return io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """Return the names of columns, none if the file is empty, and the lines of rows."""
+        """Return the names of columns ([] if the file is empty, None without names), and lines."""
         raise NotImplementedError
 
     def _find_labelled(self, columns: Columns) -> dict[str, tuple[Any, ...]]:
-        """Return which columns hold labels, and the model's labels."""
+        """Return the model's labels for each column that holds labels, by name."""
         known = self._forest.category_names
         return {n: known[i] for i, n in enumerate(columns.features or ()) if i in known}
 
     def _read_labels(self, lines: Sequence[Line], place: int, known: tuple[Any, ...]) -> list[Any]:
-        """Return the labels of a column; None is missing."""
+        """Return the labels of a column, None for a missing one.
+
+        Args:
+            lines: the lines.
+            place: position of the column.
+            known: the model's labels.
+
+        Raises:
+            BadLine: a field cannot be a label.
+        """
         raise NotImplementedError
 
     def fraction(self) -> float | None:
@@ -152,7 +162,7 @@ class TextRows:
         return FieldPlan(places, pick, width, [names.index(name) for name in columns.kept])
 
     def _sift(self, lines: Sequence[Line], plan: FieldPlan) -> Iterator[Read | BadLine]:
-        """Yield what is used of lines, in order, and what is wrong with those that are skipped."""
+        """Yield the used fields of good lines, and a BadLine for each that is skipped, in order."""
         try:
             read = self._read(lines, plan)
         except BadLine as error:
@@ -178,7 +188,7 @@ class TextRows:
     def _join(
         self, columns: Columns, plan: FieldPlan, reads: Sequence[Read], bad: dict[int, str]
     ) -> Batch:
-        """Return what was read one after the other as one batch."""
+        """Join consecutive reads into one batch."""
         numbers = np.concatenate([read.numbers for read in reads])
         rows: Any = numbers
         if plan.labelled:
@@ -194,22 +204,26 @@ class TextRows:
         return Batch(rows, kept, len(numbers), bad)
 
     def _label(self, columns: Columns, numbers: Array, labels: dict[int, list[Any]]) -> Any:
-        """Return a table of columns of numbers and of labels, which are given by their places."""
+        """Return a pyarrow table of the model's columns; labels are given by position."""
         names = self.names or columns.wanted
         known, plain = {names[at]: values for at, values in labels.items()}, iter(numbers.T)
         held = {n: known[n] if n in known else next(plain) for n in columns.features or []}
         return label_rows(held, self._where)
 
     def _new_column(self) -> list[Any]:
-        """Return an empty column of what fields are."""
+        """Return an empty list for a kept column's fields."""
         return []
 
     def _spell(self, value: Any) -> Any:
-        """Return the value of a folder as the fields of lines are."""
+        """Return a value from a folder name in the form of a field."""
         return value
 
     def _read_numbers(self, lines: Sequence[Line], pick: list[int] | None, width: int) -> Array:
-        """Return (R, numeric columns), of all columns or those that are picked."""
+        """Return the numbers of lines, float64 (R, width); None for `pick` means all fields.
+
+        Raises:
+            BadLine: a field is not a number.
+        """
         fields = [fields for _, fields in lines]
         if pick is not None:
             fields = [[line[place] for place in pick] for line in fields]
@@ -229,17 +243,17 @@ class TextRows:
         return np.array(filled, np.float64)
 
     def to_plain(self, field: Any) -> Any:
-        """Return the field of a number as Python writes it: a point, and nan for missing."""
+        """Return a numeric field as Python writes it: with a decimal point, "nan" if missing."""
         if not isinstance(field, str):
             return field
         return "nan" if field.strip() in self._reading.missing else field.translate(self._swap)
 
     def _advise(self, number: int) -> str:
-        """Return what to do about a field of a line that is no number."""
+        """Return a remedy, for messages, for a field in a line that is not a number."""
         return "; write null for a missing value"
 
     def _read_fields(self, lines: Sequence[Line], pick: list[int] | None, width: int) -> Array:
-        """Return (R, width): numbers, or objects if categories go as they stand to an encoder."""
+        """Return fields (R, width): numbers, or objects if the model has an encoder for texts."""
         encoder = self._forest.encoder
         if encoder is None:
             return self._read_numbers(lines, pick, width)
@@ -270,10 +284,10 @@ class TextRows:
 
 
 class JsonRows(TextRows):
-    """Rows that are an object of JSON each, on a line of its own.
+    """Rows that are JSON objects, one per line.
 
-    The columns are those of the first lines. One that an object lacks is missing in this row, as
-    null is.
+    The columns are the names in the first `FIRST_LINES` lines. If an object lacks a column, its
+    value is missing, as for null.
     """
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
@@ -308,7 +322,7 @@ class JsonRows(TextRows):
                 yield number, self._read_object(line, number)
 
     def _read_object(self, line: str, number: int) -> dict[str, Any] | BadLine:
-        """Return an object, or what is wrong with the line if such lines are skipped."""
+        """Return the object of a line, or a BadLine if bad lines are skipped."""
         try:
             row = json.loads(line, object_pairs_hook=_to_dict)
             if isinstance(row, dict):
@@ -350,7 +364,7 @@ def _split(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _read_size(file: Any) -> int:
-    """Return the bytes of a file, 0 if it is none."""
+    """Return the size of a file in bytes, 0 for a stream."""
     try:
         return os.fstat(file.fileno()).st_size if file.seekable() else 0
     except OSError:  # a stream in memory

@@ -1,6 +1,6 @@
-"""Predictions as CSV, tab-separated values and JSON lines.
+"""Writes predictions as CSV, tab-separated values and JSON lines.
 
-takes: columns; gives: text that reads back to the same bits.
+takes: columns; gives: text from which numbers read back with the same bits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ from .formats import Predicted
 
 
 class TextTable:
-    """Text that is written line by line."""
+    """Base class of text files of predictions, which are written line by line."""
 
     def __init__(self, file: Any, where: str, has_names: bool) -> None:
-        """Write to what is open in binary; `has_names` is whether the rows' columns have names."""
+        """Prepare to write to a binary file object.
+
+        Args:
+            file: the file object.
+            where: beginning of messages.
+            has_names: whether the columns of the rows have names.
+        """
         self._file, self._where, self._has_names = file, where, has_names
         self._is_new = True
 
@@ -31,16 +37,20 @@ class TextTable:
         self._is_new = False
 
     def close(self) -> None:
-        """Write what is left."""
+        """Do nothing: everything is written."""
 
     def abandon(self) -> None:
-        """Free what is held."""
+        """Do nothing: there is nothing to free."""
 
     def _to_text(self, columns: dict[str, list[Any]]) -> str:
         raise NotImplementedError
 
     def _to_list(self, name: str, values: Any) -> list[Any]:
-        """Return a kept column as values that text can hold: numbers, bools, texts and None."""
+        """Return a kept column as a list of values that text can hold.
+
+        Raises:
+            InputError: the column holds lists, objects or bytes.
+        """
         if isinstance(values, list):
             return values
         import pyarrow
@@ -63,7 +73,7 @@ class TextTable:
 
 
 class SeparatedTable(TextTable):
-    """CSV; the first line names the columns if those of the rows have names."""
+    """A CSV file; its first line names the columns if the columns of the rows have names."""
 
     delimiter = ","
 
@@ -85,13 +95,13 @@ class SeparatedTable(TextTable):
 
 
 class TabbedTable(SeparatedTable):
-    """Tab-separated values."""
+    """A file of tab-separated values."""
 
     delimiter = "\t"
 
 
 class JsonTable(TextTable):
-    """An object of JSON for each row; NaN, which JSON lacks, is null."""
+    """A file of JSON lines, an object for each row; NaN, which JSON lacks, becomes null."""
 
     def _to_text(self, columns: dict[str, list[Any]]) -> str:
         for name, values in columns.items():

@@ -1,8 +1,8 @@
-"""Answers that need no prediction to the end: above a threshold, the class, the best rows.
+"""Early stopping for decisions: whether a value is above a threshold, the class, the best rows.
 
-takes: Predictor, rows; gives: what follows from the predictions of the whole model, always.
+takes: Predictor, rows; gives: exactly the decisions that predictions of the whole model lead to.
 
-Rows go through the trees stretch by stretch (`stretches.py`) and stop where bounds of the trees to
-come (`bounds.py`) decide (`deciding.py`). Where they cannot stop, or where that does not pay, the
-whole model answers.
+Rows walk the trees stretch by stretch, that is some rounds at a time (`stretches.py`). A row stops
+as soon as bounds on the remaining trees (`bounds.py`) decide about it (`deciding.py`). If rows
+cannot stop, or stopping does not pay, the whole model is used.
 """

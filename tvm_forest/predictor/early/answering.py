@@ -1,6 +1,6 @@
-"""Answers of a Predictor, early where rows can stop and where that pays.
+"""Decides about rows by early stopping if that is possible and pays, else by the whole model.
 
-takes: Predictor, rows; gives: answers for all rows.
+takes: Predictor, rows; gives: decisions for all rows.
 """
 
 from __future__ import annotations
@@ -22,32 +22,35 @@ if TYPE_CHECKING:
     from ..predictor import Predictor
 
 LEAST_ROWS = 64
-"""Rows of a call from which stretches are tried, for each of them is a call."""
+"""Fewest rows for which early stopping is tried, since every stretch costs a call."""
 
 LEAST_STEPS = 1000
-"""Hops and leaves of a row from which they are tried: less takes a fraction of a microsecond."""
+"""Fewest hops and leaves per row for which it is tried: fewer take less than a microsecond."""
 
 PROBED_ROWS, MANY_ROWS = 1024, 1 << 14
-"""Rows that go one way together, until both ways were tried and later."""
+"""Rows that use one of the two ways together, until both ways were timed, and afterwards."""
 
 MAX_THRESHOLDS = 8
-"""Thresholds that are kept; the one that was asked for longest ago goes first."""
+"""Thresholds whose deciders are kept; the least recently used is dropped first."""
 
 Sums = tuple[Array, Array]
 """Margins and values, both (R, C)."""
 
 
 class Answering:
-    """What is known of a model for early answers. A Predictor owns one, and hands itself over."""
+    """Keeps the stretches, deciders and times of early stopping for a model.
+
+    A Predictor owns one, and passes itself to each call: a reference back would be a cycle.
+    """
 
     def __init__(self) -> None:
-        self._can_stop: bool | None = None  # until it is asked for
+        self._can_stop: bool | None = None  # until the first call
         self._stretches: Stretches | None = None
         self._leader: Leader | None = None
-        self._cut: Stretches | None = None  # as a caller wants them
+        self._cut: Stretches | None = None  # by `cut_at`
         self._above = OrderedDict[Any, Above]()
         self._ways = dict[int, TwoWays]()  # of `best`, by output
-        self._lock = make_lock()  # held while stretches are compiled and thresholds looked for
+        self._lock = make_lock()  # held while stretches and deciders are made
 
     def above(
         self, whole: Predictor, rows: Any, threshold: Any, outputs: slice, n_jobs: int | None
@@ -82,7 +85,7 @@ class Answering:
         return self._answer(whole, read, n_jobs, leader, answer, np.empty(len(read), np.int64))
 
     def best(self, whole: Predictor, rows: Any, k: int, output: int, n_jobs: int | None) -> Sums:
-        """Return the places of the k best rows of an output, and their values."""
+        """Return the numbers of the k rows with the largest values of an output, and the values."""
 
         def sort(sums: Sums) -> Sums:
             values = sums[1][:, output]
@@ -108,14 +111,17 @@ class Answering:
         return found[0]
 
     def cut_at(self, whole: Predictor, ends: list[int]) -> Stretches:
-        """Return the stretches that end behind some rounds; the last ones are kept."""
+        """Return stretches that end after the given rounds; those of the last call are reused."""
         with self._lock:
             if self._cut is None or self._cut.ends != ends:
                 self._cut = Stretches(whole, ends)
             return self._cut
 
     def _read(self, whole: Predictor, rows: Any, is_known: bool) -> Array | None:
-        """Return rows that may stop early as an array; None if the whole model is to answer."""
+        """Return rows as an array if they may stop early; None if the whole model must be used.
+
+        `is_known` is whether there is a rule for early stopping with this kind of model.
+        """
         if not is_known or whole._job is not None:
             return None
         if self._can_stop is None:
@@ -134,7 +140,7 @@ class Answering:
         return self._stretches
 
     def _find_above(self, threshold: Any, outputs: slice) -> Above:
-        """Return what decides about a threshold, made if it is not kept."""
+        """Return the decider for a threshold, which is made unless an earlier call made it."""
         kind = str(getattr(threshold, "dtype", type(threshold)))
         key = (np.asarray(threshold).tobytes(), np.shape(threshold), kind, outputs.start)
         with self._lock:
@@ -154,7 +160,14 @@ class Answering:
         answer: Callable[[Sums], Array],
         found: Array,
     ) -> Array:
-        """Write the answers for rows, a part at a time, early or by the whole model."""
+        """Write the decisions for rows into `found`, part by part, and return it.
+
+        Args:
+            whole, rows, n_jobs: as in `above`; rows from `_read`.
+            decider: decides about rows early.
+            answer: returns decisions, given margins and values.
+            found: array for the decisions.
+        """
         stretches, begin, ways = self._get_stretches(), 0, decider.ways
         while begin < len(rows):
             end = begin + (MANY_ROWS if ways.is_known else PROBED_ROWS)
@@ -174,7 +187,7 @@ class Answering:
 
 
 def _can_stop(whole: Predictor) -> bool:
-    """Return whether rows of a model can stop early, and may gain by it."""
+    """Return whether rows of a model can stop early, and it is large enough to gain by that."""
     forest: Forest = whole.forest
     if whole.target.on_gpu:
         return False
@@ -184,7 +197,7 @@ def _can_stop(whole: Predictor) -> bool:
 
 
 def _predict(whole: Predictor, rows: Array, n_jobs: int | None) -> Sums:
-    """Return margins and values of rows that `to_rows` has given."""
+    """Return margins and values, both (R, C), of rows from `to_blocks`."""
     functions = whole._functions
     results = functions.new_results(len(rows))
     functions.write_sums(rows, results, n_jobs)

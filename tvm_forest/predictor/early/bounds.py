@@ -1,14 +1,14 @@
-"""What the trees that a row has not walked can still add to its sums.
+"""Bounds on what the trees that a row has not walked yet can add to its sums.
 
 takes: Forest in canonical form, the rounds at which rows may stop; gives: Bounds.
 
     round             0 1 2 3 | 4 5 6 7 | 8 9 10 11
     stretch           0         1         2           3
     lower[1]                    the least leaves of the trees from round 4 on, added up
-    least_lead[1][a, b]         what output a gains on b from round 4 on, at least
+    least_lead[1][a, b]         least that output a gains on output b from round 4 on
 
-Sums of floating-point numbers are rounded after each addition. `slack` is more than what this can
-change, so a bound with the slack is one of the sum that the model computes, rounding included.
+Floating-point sums are rounded after each addition. `slack` is larger than the rounding error, so a
+bound widened by it also holds for the rounded sum that the model computes.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from ...forest import Array, Forest
 from ...system.process.locks import cached_property
 
 ROUNDINGS = 4
-"""What the bound of the rounding error is multiplied with: sums of bounds are rounded as well."""
+"""Safety factor of the bound on rounding errors, since sums of bounds are rounded, too."""
 
 HALVINGS = 200
-"""Steps after which a search between floats ends, wherever it is."""
+"""Most steps of a bisection between two floats."""
 
 
 class Bounds:
-    """Bounds of what is still to come.
+    """Bounds on what the remaining trees add, for each of S stretches after which a row may stop.
+
+    Index 0 of the first axis stands for the state before the first tree.
 
     Attributes:
-        lower, upper: float64 (S + 1, C), what the trees behind each stretch add, at least and at
-            most; S stretches, of which number 0 is before the first tree.
-        first, last: float64 (S + 1, C), what sums can be behind each stretch, at least and at most.
-        slack: float64 (C,), more than the rounding of a sum and of these bounds together.
-        largest: float64 (C,), more than the absolute value of any partial sum.
+        lower, upper: float64 (S + 1, C), least and most that the trees after a stretch add.
+        first, last: float64 (S + 1, C), smallest and largest possible sum after a stretch.
+        slack: float64 (C,), upper bound on the rounding errors of a sum and these bounds together.
+        largest: float64 (C,), upper bound on the absolute value of any partial sum.
     """
 
     def __init__(self, forest: Forest, ends: list[int]) -> None:
-        """Look at all leaves.
+        """Compute the bounds from the leaves.
 
         Args:
-            forest: in canonical form; the trees of a class are added up.
-            ends: the round behind each stretch, from 0 on to the number of rounds.
+            forest: a forest in canonical form, whose trees of a class are added up.
+            ends: (S + 1,), the round at which each stretch ends, from 0 to the number of rounds.
         """
         self.forest, self._ends = forest, ends
         least, most = self._reduce(forest.leaf_value), -self._reduce(-forest.leaf_value)
@@ -60,11 +61,11 @@ class Bounds:
     def are_finite(self) -> bool:
         """Whether no sum can overflow."""
         limit = np.finfo(self.forest.sum_dtype).max / ROUNDINGS
-        return bool(np.all(self.largest + self.slack < limit))  # which NaN is not either
+        return bool(np.all(self.largest + self.slack < limit))  # False for NaN
 
     @cached_property
     def least_lead(self) -> Array:
-        """Float64 (S + 1, C, C), what each output gains on each other one, at least."""
+        """Float64 (S + 1, C, C): [s, a, b] is the least that output a gains on b."""
         if not self.forest.has_vectors:
             return self.lower[:, :, None] - self.upper[:, None, :]
         values = self.forest.leaf_value.astype(np.float64)
@@ -72,35 +73,36 @@ class Bounds:
         return np.stack([self._tails(gain) for gain in gains], axis=1)
 
     def _reduce(self, values: Array) -> Array:
-        """Return the least value that each tree gives, of those of nodes (N, W): (rounds, C)."""
+        """Return the smallest leaf of each tree, (rounds, C), from values of nodes, (N, W)."""
         of_leaves = np.where(self.forest.is_leaf[:, None], values, np.inf)
         least = np.minimum.reduceat(of_leaves, self.forest.tree_offset[:-1]).astype(np.float64)
         return least.reshape(-1, self.forest.n_outputs)
 
     def _tails(self, of_rounds: Array) -> Array:
-        """Return the sums of what comes behind each stretch."""
+        """Return the sums (S + 1, C) of values (rounds, C) over the rounds after each stretch."""
         tails = np.zeros((len(of_rounds) + 1, of_rounds.shape[1]))
         tails[:-1] = np.cumsum(of_rounds[::-1], axis=0)[::-1]
         return tails[self._ends]
 
 
 def start_of_sums(forest: Forest) -> Array:
-    """Return what sums start from, (C,), in their dtype."""
+    """Return the numbers that sums start from, (C,), in the dtype of sums: base score or zeros."""
     base = forest.base_score if forest.base_first else np.zeros_like(forest.base_score)
     return base.astype(forest.sum_dtype)
 
 
 def find_step(holds: Callable[[Array], Array], largest: Array, dtype: str) -> tuple[Array, Array]:
-    """Find where a claim about sums, which stays true once it is, becomes true.
+    """Find by bisection where a monotone condition on sums, such as "value > 0.5", becomes true.
 
     Args:
-        holds: from sums (1, C) to whether it is true of each.
-        largest: (C,), more than any absolute value.
-        dtype: of the sums.
+        holds: returns, for sums (1, C), whether the condition is true of each. If it is true of a
+            sum, it must be true of all larger ones.
+        largest: (C,), upper bound on the absolute values of sums.
+        dtype: dtype of the sums.
 
     Returns:
-        (below, from): the largest float for which it is false, and the next, for which it is true;
-        infinities where it is always true, or never.
+        Two arrays (C,): the largest float for which the condition is false, and the next float, for
+        which it is true. Both are -inf if it is always true, inf if it never is.
     """
     high = np.asarray(largest, dtype)[None, :]
     low = -high

@@ -1,10 +1,10 @@
-"""What decides rows before they have walked all trees: a threshold, the lead of a class, a rank.
+"""Decides about rows before they have walked all trees: by a threshold, a class's lead, or a rank.
 
-takes: Stretches, a threshold or a number of rows; gives: answers of the rows that are decided.
+takes: Stretches, a threshold or a number of rows; gives: decisions for rows that are certain.
 
-A threshold of values is one of sums, for links are monotone: `find_step` looks for it once. Powers
-of numpy and of compiled code may differ by their last bits, so rows whose values are as near to a
-threshold as that are never decided here: the whole model answers for them.
+Since links are monotone, a threshold of values corresponds to one of sums, which `find_step` finds
+once. Exponentials of numpy and of compiled code may differ in their last bits. Rows whose
+values are so near to a threshold that this matters are left to the whole model.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from .stretches import Decide, Stretches
 from .two_ways import TwoWays
 
 EXACT_LINKS = ("identity", "clamp", "signed_square", "step")
-"""Links that rise and that every machine computes alike."""
+"""Increasing links whose results are the same on every machine."""
 
 RISING_LINKS = (*EXACT_LINKS, "sigmoid", "unbounded_sigmoid", "logistic", "exp", "log1p_exp")
-"""Links of one output that rise."""
+"""Increasing links, each value of which depends on one output."""
 
 SOFTMAX_LINKS = ("softmax", "rounded_softmax")
-"""Links of all outputs that keep their order, but for what rounding makes equal."""
+"""Links over all outputs that keep the order of the outputs, except that rounding may make
+values equal."""
 
 LAST_BITS = 64
-"""Units in the last place that powers may differ by, and more."""
+"""Generous bound, in units in the last place, on differences between exponentials."""
 
 CLEAR_LEAD = 2.0**-8
-"""By how much a margin leads whose probability is above another one's, however it is rounded."""
+"""Lead of a margin with which its rounded probability is certain to be the larger one."""
 
 EVERY = slice(None)
 """All outputs."""
 
 MAX_CLASSES = 64
-"""Classes for which the lead of each on each other is kept."""
+"""Most classes of a model for which `Leader` is used, as it needs a bound for every pair."""
 
 
 def values_of_sums(forest: Forest, sums: Array) -> Array:
-    """Return the values (R, C) of sums, but for the last bits of powers."""
+    """Return the values (R, C) of sums, up to the last bits of exponentials."""
     return forest.values_of(finish_sums(forest, sums.copy()))
 
 
 def rises(forest: Forest) -> bool:
-    """Return whether each value rises with its own sum and depends on no other."""
+    """Return whether each value increases with its own sum, and depends on no other sum."""
     return forest.link in RISING_LINKS and forest.link_scale > 0
 
 
@@ -61,16 +62,17 @@ class Above:
     """Decides whether values are above a threshold.
 
     Attributes:
-        yes, no: (S + 1, C'), sums from which on, and up to which, all is decided behind a stretch.
+        yes: (S + 1, C'), smallest sums after each stretch whose values are certain to be above.
+        no: (S + 1, C'), largest sums after each stretch whose values are certain not to be above.
     """
 
     def __init__(self, stretches: Stretches, threshold: Any, outputs: slice = EVERY) -> None:
         """Find the thresholds of sums.
 
         Args:
-            stretches: of a model whose values rise.
+            stretches: stretches of a model for which `rises` is true.
             threshold: a number, or one for each output.
-            outputs: those that are asked for, C'.
+            outputs: the outputs to compare, C' of them.
         """
         forest, bounds = stretches.forest, stretches.bounds
         dtype, largest = forest.sum_dtype, bounds.largest + bounds.slack
@@ -95,7 +97,7 @@ class Above:
         self.yes, self.no, self._outputs = self.yes[:, outputs], self.no[:, outputs], outputs
 
     def decide(self, found: Array) -> Decide:
-        """Return what writes whether rows are above, bool (R, C'), where it is decided."""
+        """Return the `Decide` that writes decisions into `found`, bool (R, C'): True for above."""
 
         def write(stretch: int, places: Array, sums: Array) -> Array | None:
             if not self._reachable[stretch]:
@@ -113,7 +115,7 @@ class Leader:
     """Decides which class has the largest margin, or the largest probability."""
 
     def __init__(self, stretches: Stretches) -> None:
-        """Compute by how much a class has to lead."""
+        """Compute the lead that a class needs after each stretch."""
         forest, bounds = stretches.forest, stretches.bounds
         trees = forest.trees_of_class[0] if forest.aggregate == "average" else 1
         factor = forest.sum_scale / max(1, trees)  # from sums to margins
@@ -127,7 +129,7 @@ class Leader:
         self.ways = TwoWays()
 
     def decide(self, found: Array) -> Decide:
-        """Return what writes the numbers of classes, int64 (R,), where they are decided."""
+        """Return the `Decide` that writes class numbers into `found`, int64 (R,)."""
 
         def write(stretch: int, places: Array, sums: Array) -> Array:
             every, top = np.arange(len(sums)), sums.argmax(axis=1)
@@ -141,13 +143,13 @@ class Leader:
 
 
 class Best:
-    """Decides which rows are not among the k with the largest values of an output."""
+    """Rules out rows that cannot be among the k with the largest values of an output."""
 
     def __init__(self, stretches: Stretches, k: int, output: int) -> None:
         self._stretches, self._k, self._output = stretches, k, output
 
     def decide(self, stretch: int, places: Array, sums: Array) -> Array:
-        """Return which rows may be among them, bool (R,)."""
+        """Return which rows may still be among the k best, bool (R,); this is a `Decide`."""
         bounds, own, last = self._stretches.bounds, self._output, len(sums) - self._k
         left = np.ones(len(sums), bool)
         if last <= 0:
@@ -156,7 +158,7 @@ class Best:
         least = np.partition(score, last)[last] + bounds.lower[stretch, own] - slack
         most = score + (bounds.upper[stretch, own] + slack)
         below = np.flatnonzero(most < least)
-        if len(below):  # by sums; two sums may have one value
+        if len(below):  # by sums, but rounding may make values equal
             values = self._values(np.append(most[below], least))
             doubt = _doubt(self._stretches.forest, values)
             left[below] = ~(values[:-1] + doubt[:-1] < values[-1] - doubt[-1])

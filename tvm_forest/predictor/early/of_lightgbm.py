@@ -1,10 +1,11 @@
-"""Early stopping as LightGBM has it: inexact, and asked for by name.
+"""LightGBM's own early stopping of predictions (`pred_early_stop`), which is inexact.
 
-takes: a Predictor of a model of LightGBM, rows; gives: margins, from which trees are missing.
+takes: a Predictor of a LightGBM model, rows; gives: margins, which may lack the last trees.
 
-Behind every so many rounds, a row stops whose margin is large, whatever the rounds to come would
-add: twice the absolute margin, or the lead of the class that is ahead. Its margin is the sum of the
-trees so far. Models of which LightGBM wants accurate predictions do not stop.
+After every `pred_early_stop_freq` rounds, a row stops if its lead is above
+`pred_early_stop_margin`, whatever the remaining rounds would add. The lead is twice the absolute
+margin, or for several classes the difference between the two largest margins. As in LightGBM, only
+models with some objectives stop.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ if TYPE_CHECKING:
     from ..predictor import Predictor
 
 FREQUENCY, MARGIN = "pred_early_stop_freq", "pred_early_stop_margin"
-"""The arguments of LightGBM: after how many rounds each, and by which margin."""
+"""LightGBM's arguments: rounds between two checks, and the lead with which a row stops."""
 
 DEFAULTS = {FREQUENCY: 10, MARGIN: 10.0}
 
 OBJECTIVES = ("binary", "multiclass", "multiclassova", "lambdarank", "rank_xendcg")
-"""Those that need no accurate predictions to LightGBM."""
+"""Objectives whose predictions LightGBM allows to be inexact."""
 
 
 def stops(forest: Forest) -> bool:
-    """Return whether LightGBM would let rows of the model stop."""
+    """Return whether rows of the model stop early in LightGBM."""
     return forest.source.removeprefix("lightgbm ") in OBJECTIVES
 
 
 def compute_margins(
     whole: Predictor, rows: Any, n_jobs: int | None, arguments: dict[str, Any]
 ) -> Array:
-    """Return margins (R, C) of rows that may have stopped.
+    """Return margins (R, C), where the margin of a row that stopped lacks the later trees.
 
     Raises:
-        InputError: no such frequency or margin.
+        InputError: an invalid frequency or margin in `arguments`.
     """
     frequency, margin = (arguments.get(name, DEFAULTS[name]) for name in (FREQUENCY, MARGIN))
     is_whole = isinstance(frequency, int | np.integer) and not isinstance(frequency, bool)
@@ -56,7 +57,7 @@ def compute_margins(
     rounds = forest.n_trees // forest.round_size
     first = (
         int(np.argmax(forest.tree_id >= 0)) // forest.round_size
-    )  # of a range: others are silent
+    )  # trees outside of a range of rounds have no id
     margins = np.empty((len(read), forest.n_outputs), forest.sum_dtype)
     walks = np.ones(len(read), bool)
 
@@ -73,7 +74,7 @@ def compute_margins(
 
 
 def _lead(sums: Array) -> Array:
-    """Return what LightGBM compares with its margin, (R,)."""
+    """Return the lead of each row, (R,), which LightGBM compares with `pred_early_stop_margin`."""
     if sums.shape[1] == 1:
         return 2.0 * np.abs(sums[:, 0])
     ahead = np.partition(sums, -2, axis=1)

@@ -1,13 +1,13 @@
-"""Sums that grow stretch by stretch, for the rows that are not decided yet.
+"""Walks the trees stretch by stretch, with only those rows that are not decided yet.
 
-takes: a Predictor, rows, what decides; gives: the rows that nothing has decided.
+takes: a Predictor, rows, a `Decide`; gives: numbers of the rows that stay undecided.
 
     rows 0 1 2 3 4 5 6 7    trees 0 to 24, added to the sums of these rows: 1, 4 and 5 are decided
     rows 0 2 3 6 7          trees 25 to 49: 0 and 7 are decided
     rows 2 3 6              ...
 
-Each stretch is a compiled function of its trees, which goes on from the sums that it finds. So a
-sum has the bits that it has in the whole model after as many trees.
+Each stretch has a compiled function, which adds its trees to the sums of the stretches before. So
+the sums have the same bits as in the whole model after as many trees.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ if TYPE_CHECKING:
     from .. import building
     from ..predictor import Predictor
 else:
-    building = import_late("tvm_forest.predictor.building")  # which imports who has stretches
+    building = import_late("tvm_forest.predictor.building")  # imports `predictor`
 
 STRETCHES = 8
-"""Into how many stretches of equally many rounds a model is cut."""
+"""Number of stretches into which a model is cut, with equally many rounds each."""
 
 WORTH_A_COPY = 8
-"""Rows are copied together where one in so many is decided."""
+"""Decided rows are removed from the batch, which copies the others, once they are 1 in 8."""
 
 Decide = Callable[[int, Array, Array], Array | None]
-"""From a stretch, the places of rows and their sums to which rows are still undecided, bool (R,);
-None where the stretch can decide none."""
+"""Returns which rows are still undecided, bool (R,), given the number of a stretch, the numbers of
+rows, and their sums; None if nothing can be decided after this stretch."""
 
 
 class Stretches:
-    """The stretches of a model.
+    """The rounds of a model cut into stretches, with a compiled function for each.
 
     Attributes:
         forest: the model in canonical form.
-        ends: the round behind each stretch, from 0 on.
+        ends: 0, and the round at which each stretch ends.
     """
 
     def __init__(self, whole: Predictor, ends: list[int] | None = None) -> None:
         """Compile the functions, or find them in the cache.
 
         Args:
-            whole: has the model.
+            whole: the predictor of the whole model.
             ends: see the attribute; None for stretches of equally many rounds.
         """
         self.forest = forest = whole.forest
@@ -78,19 +78,19 @@ class Stretches:
 
     @cached_property
     def bounds(self) -> Bounds:
-        """Bounds of what comes behind each."""
+        """Bounds on what the trees after each stretch add."""
         return Bounds(self.forest, self.ends)
 
     def run(self, rows: Array, n_jobs: int | None, decide: Decide) -> Array:
-        """Add trees to the sums of rows as long as they are undecided.
+        """Add trees to the sums of rows until all rows are decided.
 
         Args:
-            rows: (R, row_width), as `to_rows` gives them.
+            rows: (R, row_width), from `to_rows`.
             n_jobs: see `Predictor.predict`.
-            decide: is asked behind each stretch, also for rows about which it has decided.
+            decide: called after each stretch; it may get rows that it has decided about before.
 
         Returns:
-            The places of rows that are undecided behind the last stretch.
+            Numbers of the rows that are undecided after the last stretch.
         """
         sums = np.empty((len(rows), self.forest.n_outputs), self.forest.sum_dtype)
         sums[...] = start_of_sums(self.forest)
@@ -111,9 +111,9 @@ class Stretches:
 
 
 def _write(chosen: dict[int, Choice], work: Workload) -> dict[int, Schedule]:
-    """Return schedules by which a part of the trees walks as the whole does; none if one is unfit.
+    """Return the whole model's schedules for a part of its trees; {} if one does not fit the part.
 
-    Those that are chosen for the part are for a model so small that caches have room for it.
+    Schedules chosen for the part alone would suit a small model, whose trees stay in the caches.
     """
     space, written = Space(work, work.start, 1, threads=False), dict[int, Schedule]()
     for smallest, choice in chosen.items():
@@ -125,7 +125,7 @@ def _write(chosen: dict[int, Choice], work: Workload) -> dict[int, Schedule]:
 
 
 def _cut(forest: Forest, begin: int, end: int) -> Forest:
-    """Return the forest of some trees in canonical form, whose values are their sums."""
+    """Return a forest of the trees `begin` to `end - 1` whose values are the plain sums."""
     summing: dict[str, Any] = {"link": "identity", "value_dtype": None, "aggregate": "sum"}
     summing |= {"base_first": True, "sum_scale": 1.0, "label_rule": "none", "labels": None}
     summing |= {"targets": (), "score_offset": None, "tree_round": None, "with_all_rounds": None}

@@ -1,6 +1,6 @@
-"""Whether rows that come now gain by stopping early, from how long those before them took.
+"""Chooses between early stopping and the whole model, by the times of earlier calls.
 
-takes: seconds of calls; gives: the way that took less.
+takes: seconds of calls; gives: the faster way.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ import time
 from collections.abc import Callable
 
 EARLY, WHOLE = 0, 1
-"""The ways: stretch by stretch, or the whole model at once. Both give the same answers."""
+"""The two ways: stretch by stretch, or the whole model at once. Both give the same results."""
 
 PATIENCE = 64
-"""Calls after which the other way is tried again, for other rows may have come."""
+"""Every so many calls, the slower way is tried again, as rows may have changed."""
 
 FORGETTING = 1.25
-"""By how much a time may seem to grow with a call: one that waited for the machine says little."""
+"""Factor by which a recorded time grows at most per call: one slow call may be chance."""
 
 
 class TwoWays:
-    """Which way took less for rows like these."""
+    """Records the time per row of both ways, and chooses the faster one.
+
+    Attributes:
+        seconds: for EARLY and WHOLE, seconds per row; None until the way was tried.
+    """
 
     def __init__(self) -> None:
         self.seconds: list[float | None] = [None, None]
@@ -31,7 +35,7 @@ class TwoWays:
         return None not in self.seconds
 
     def choose(self) -> int:
-        """Return the way to go: one that was never tried, or that of less time, mostly."""
+        """Return a way that was not tried yet, else the faster one; now and then the slower one."""
         early, whole = self.seconds
         if early is None or whole is None:
             return EARLY if early is None else WHOLE
@@ -39,7 +43,7 @@ class TwoWays:
         return int((whole < early) != (self._calls % PATIENCE == 0))
 
     def take(self, way: int, rows: int, call: Callable[[], None]) -> None:
-        """Call, and note how long a row took."""
+        """Call a function that computes `rows` rows by a way, and record its time per row."""
         begin = time.perf_counter()
         call()
         seconds, before = (time.perf_counter() - begin) / max(1, rows), self.seconds[way]

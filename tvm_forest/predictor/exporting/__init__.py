@@ -1,11 +1,12 @@
-"""A predictor as a library for C, which needs neither Python nor TVM.
+"""Exports a predictor as a C library, which needs neither Python nor TVM.
 
 takes: Predictor; gives: a shared or static library, an object file or a module of WebAssembly, with
 its header; or a package of their sources.
 
-The library holds the compiled functions, the arrays of the model, and `library.c` around them. For
-a GPU of NVIDIA these are kernels with C code that launches them (`cuda.c`). A C program calls
-`tvm_forest_predict`; Python with apache-tvm-ffi alone calls the entry "main" of a shared library:
+The library consists of the compiled functions, the arrays of the model, and `library.c`, which
+calls the functions. For an NVIDIA GPU the functions are kernels, with C code that launches them
+(`cuda.c`). A C program calls `tvm_forest_predict`. Python calls the function "main" of a shared
+library, for which it needs the package apache-tvm-ffi only:
 
     tvm_ffi.load_module("model.so")["main"](rows, margin)
 """
@@ -64,7 +65,10 @@ def export_library(
 
 
 def list_files(path: Path, to: str | None = None) -> list[Path]:
-    """Return what an export writes: a folder, or files; sources hold the header themselves."""
+    """Return the paths that an export writes: a package's folder, or the library and its header.
+
+    A ".zip" with sources contains the header.
+    """
     if to is not None:
         return [path]
     return [path] if path.suffix == ".zip" else [path, path.with_suffix(".h")]
@@ -77,7 +81,10 @@ def check_wishes(
     cc: Command = None,
     to: str | None = None,
 ) -> tuple[Path, Toolchain]:
-    """Return the path of a library and what makes it, before anything is compiled.
+    """Check the arguments of an export, before anything is compiled.
+
+    Returns:
+        The path of the library, and the toolchain that makes it.
 
     Raises:
         InputError, BuildError: see `Predictor.export_library`.

@@ -1,6 +1,6 @@
-"""Functions for a CPU, for `cpu.c`.
+"""Writes a predictor's CPU code as an object file, and the macros with which `cpu.c` calls it.
 
-takes: Predictor; gives: an object file, and the macros that list the functions.
+takes: Predictor; gives: an object file, and the macros that list its functions.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 
 def write(predictor: Predictor, data: Data, prefix: str, folder: Path) -> dict[str, Any]:
-    """Write object code; return macros.
+    """Write the object file, and return macros by name.
 
     Args:
-        predictor: of target "llvm"; a loaded one is linked already, so its model is compiled anew.
-        data: takes the arrays of the model.
-        prefix: what the names of its functions begin with.
-        folder: for the object file "code.o".
+        predictor: a predictor for the target "llvm"; if it was loaded from a file or the cache, its
+            code is linked already, so the model is compiled again.
+        data: gets the arrays of the model.
+        prefix: beginning of the functions' names.
+        folder: folder for the object file "code.o".
     """
     forest, library, schedules = predictor.forest, predictor.library, predictor.schedules
     arrays = {name: [x.numpy() for x in read] for name, read in predictor.arguments.items()}

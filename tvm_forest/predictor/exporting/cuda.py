@@ -1,6 +1,6 @@
-"""Kernels for a GPU of NVIDIA, for `cuda.c`.
+"""Writes a predictor's kernels for NVIDIA GPUs, and C code that launches them, for `cuda.c`.
 
-takes: DevicePredictor; gives: code of the kernels, and the plans of launches as C.
+takes: DevicePredictor; gives: code of the kernels, and their launch plans as C, for example:
 
     allocate part: (n + 7) // 8 * 416 bytes        static room r0;
                                                    if (enlarge(&r0, ...)) return -1;
@@ -28,13 +28,13 @@ C_FUNCTIONS = {"//": "floor_div", "%": "floor_mod", "min": "least", "max": "most
 
 
 class CNames(NamedTuple):
-    """How C calls what a plan names.
+    """C expressions for the names in a launch plan.
 
     Attributes:
-        pointers: arrays on the GPU.
-        arrays: arrays of the model on the host.
-        numbers: "n" and the variables of loops.
-        kernels: numbers of kernels.
+        pointers: by name of an array, its address on the GPU.
+        arrays: by name of a model's array, its copy on the host.
+        numbers: for "n", the number of rows, and for each loop variable, its C variable.
+        kernels: by name of a kernel, its number.
     """
 
     pointers: Mapping[str, str]
@@ -44,13 +44,14 @@ class CNames(NamedTuple):
 
 
 def write(predictor: Predictor, data: Data, prefix: str, folder: Path) -> dict[str, Any]:
-    """Write the plans; return macros.
+    """Write the launch plans, and return macros by name.
 
     Args:
-        predictor: of target "cuda"; its kernels are compiled for all GPUs unless it names one.
-        data: takes the arrays of the model and the code of the kernels.
-        prefix: what the names of C functions begin with.
-        folder: for "plans.h".
+        predictor: a predictor for the target "cuda"; its kernels are compiled for all GPUs unless
+            it has an architecture.
+        data: gets the arrays of the model and the code of the kernels.
+        prefix: beginning of the C functions' names.
+        folder: folder for "plans.h".
 
     Raises:
         DeviceError: there is no compiler for CUDA, and the kernels are not compiled yet.
@@ -102,7 +103,7 @@ def _names(plan: Plan, numbers: list[int], data: Data, kernels: Mapping[str, int
 
 
 def _steps_in_c(steps: tuple[HostStep, ...], names: CNames, count: Iterator[int]) -> Iterator[str]:
-    """Write steps; pieces of memory and variables get the next numbers."""
+    """Yield the steps of a plan as C; `count` numbers the variables that they declare."""
     for step in steps:
         if isinstance(step, Allocate):
             room = f"r{next(count)}"
@@ -138,7 +139,7 @@ def _launch_in_c(step: Launch, names: CNames) -> str:
 
 
 def expression_in_c(expr: SizeExpr, names: CNames) -> str:
-    """Write a number as C."""
+    """Return a size, such as `("//", ("+", "n", 7), 8)`, as a C expression."""
     if isinstance(expr, str):
         return names.numbers[expr]
     if isinstance(expr, int):

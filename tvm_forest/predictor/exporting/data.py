@@ -1,6 +1,6 @@
-"""The data of an exported library, which it holds as they are in memory.
+"""Collects the arrays and GPU code of an exported library in one block of bytes.
 
-takes: arrays, code; gives: bytes, and where in them each begins.
+takes: arrays, code; gives: bytes, and the offset of each array in them.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import numpy as np
 from ...forest import Array
 
 ALIGNMENT = 64
-"""Bytes of a cache line, on which each array begins."""
+"""Bytes of a cache line; each array begins at a multiple of it."""
 
 
 class Data:
-    """Arrays and code, one after the other.
+    """A block of bytes with arrays and code, one after the other.
 
     Attributes:
-        arrays: those of the model, by their numbers; those that are equal have one number.
-        places: where they begin.
+        arrays: arrays of the model, by number; equal arrays are stored once.
+        places: offset of each array in the block.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Make an empty block."""
         self.arrays, self.places = list[Array](), list[int]()
         self._bytes, self._numbers = bytearray(), dict[tuple[str, bytes], int]()
 
     def number(self, array: Array) -> int:
-        """Return the number of an array of the model, which is appended if it is not there."""
+        """Return the number of an array, which is appended unless an equal one is there."""
         content = np.ascontiguousarray(array).tobytes()
         number = self._numbers.setdefault((array.dtype.str, content), len(self.arrays))
         if number == len(self.arrays):
@@ -36,7 +36,7 @@ class Data:
         return number
 
     def place(self, data: bytes) -> int:
-        """Append bytes; return where they begin."""
+        """Append bytes, aligned to a cache line, and return their offset."""
         self._bytes += bytes(-len(self._bytes) % ALIGNMENT)
         place = len(self._bytes)
         self._bytes += data
@@ -44,9 +44,9 @@ class Data:
 
     @property
     def size(self) -> int:
-        """Bytes of `to_bytes`."""
+        """Length of the result of `to_bytes`."""
         return len(self._bytes) + ALIGNMENT
 
     def to_bytes(self) -> bytes:
-        """Return all bytes, and an empty cache line behind them."""
+        """Return the block, with a cache line of zeros at its end."""
         return bytes(self._bytes + bytes(ALIGNMENT))

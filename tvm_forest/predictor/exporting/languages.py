@@ -1,6 +1,6 @@
-"""A package of another language, with the library of a model inside.
+"""Exports a model as a package for another language, such as Go or Rust.
 
-takes: Predictor, folder; gives: a folder in which the tests of that language run.
+takes: Predictor, language; gives: the files of a package, with tests in that language.
 
     go.mod forest.go forest_test.go ...   files of `bindings/go`, the same for all models
     libmodel.so, model.h                  the library of the model
@@ -30,21 +30,22 @@ if TYPE_CHECKING:
     from ..predictor import Predictor
 
 PREFIX = "tvm_forest_"
-"""What the names of C functions begin with. It ends with an underscore, or "str" would define a
-`strerror`."""
+"""Default beginning of the C functions' names. Prefixes end with an underscore, since "str" would
+otherwise define `strerror`."""
 
 AT_TO = f"{WHERE}: argument 'to'"
 EXPECTED_ROWS = 33
-"""An odd number, with some rows beyond whole blocks of rows."""
+"""Rows in "expected.txt": not a multiple of any block size, so that partly filled blocks occur."""
 
 
 class Language(NamedTuple):
-    """What the package of a language is like.
+    """Properties of a language's packages.
 
     Attributes:
-        types: names of float32 and float64, for the aliases Row, Margin and Value of its sources.
-        is_web: whether it runs WebAssembly and not the machine's own code.
-        is_plain: whether it holds the model as text, and no library.
+        types: the language's names of float32 and float64, for the type aliases Row, Margin and
+            Value in its sources; None if the sources have no such aliases.
+        is_web: whether the library is WebAssembly, not machine code.
+        is_plain: whether the package has the model as C source text, and no library.
     """
 
     types: tuple[str, str] | None = None
@@ -61,15 +62,15 @@ LANGUAGES = {
     "rust": Language(types=("f32", "f64")),
 }
 WEB_TARGET = {"kind": "llvm", "mtriple": "wasm32-wasi"}
-"""What a package for node is compiled for."""
+"""The target for which a model is built to export it for Node.js."""
 
 
 def check_language(target: Target, to: str) -> str:
-    """Return the name of the library in a package of a language, "model.c" if there is none.
+    """Return the file name of the library in a language's package; "model.c" if it has none.
 
     Raises:
-        InputError: no such language.
-        UnsupportedModel: the target is not one for which such packages are made.
+        InputError: the language is unknown.
+        UnsupportedModel: the model is compiled for a target that such packages do not support.
     """
     if not isinstance(to, str) or to not in LANGUAGES:
         raise InputError(
@@ -94,10 +95,10 @@ def check_language(target: Target, to: str) -> str:
 
 
 def find_bindings(to: str) -> Path:
-    """Return the folder with the sources of a language: in the package, or beside it.
+    """Return the folder with a language's sources, inside the installed package or next to it.
 
     Raises:
-        BuildError: there is none.
+        BuildError: the folder is missing.
     """
     package = Path(__file__).resolve().parents[2]
     for place in (package / "bindings" / to, package.parent / "bindings" / to):
@@ -107,9 +108,9 @@ def find_bindings(to: str) -> Path:
 
 
 def list_sources(predictor: Predictor, to: str) -> dict[str, bytes]:
-    """Return all files of a package but the library and its header, by path.
+    """Return the files of a package, except the library and its header, as bytes by path.
 
-    The types of the sources are those of the model.
+    The aliases Row, Margin and Value in its sources are set to the types of the model.
     """
     source, forest = find_bindings(to), predictor.forest
     kinds = dict(zip(("Row", "Margin", "Value"), read_dtypes(forest), strict=True))
@@ -131,16 +132,16 @@ def list_sources(predictor: Predictor, to: str) -> dict[str, bytes]:
 
 
 def write_expected(predictor: Predictor, by_reference: bool = False) -> str:
-    """Return rows and what is predicted for them in Python, as bits in hexadecimal.
+    """Return the text of "expected.txt": rows and their predictions, as bits in hexadecimal.
 
-    The first line has the numbers of features, outputs, labels and rows, and by how many units in
-    the last place values may differ where the machine has another C library. A line for each row
-    follows: features, margins, values, numbers of classes.
+    The first line has the numbers of features, outputs, labels and rows, and the largest difference
+    of values, in units in the last place, on a machine with another C library. Then each row has a
+    line: features, margins, values, class numbers.
 
     Args:
         predictor: the model.
-        by_reference: whether they are those of the reference walk, and not of the schedules of the
-            predictor, which may add up in another order.
+        by_reference: whether to use the reference walk instead of the compiled code, whose
+            schedules may add leaves in another order.
     """
     forest = predictor.forest
     rows = _take_out_refused(forest, hard_rows(forest, EXPECTED_ROWS, seed=1))
@@ -158,7 +159,7 @@ def write_expected(predictor: Predictor, by_reference: bool = False) -> str:
 
 
 def _predict(predictor: Predictor, rows: Array, by_reference: bool) -> tuple[Array, Array]:
-    """Return margins and values (R, C); code for another machine does not run here."""
+    """Return margins and values (R, C), by the reference walk if the code cannot run here."""
     forest, shape = predictor.forest, (len(rows), -1)
     if not (by_reference or predictor.target.is_elsewhere):
         margin, value = predictor.predict_margin(rows), predictor.predict_value(rows)

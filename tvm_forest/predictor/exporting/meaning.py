@@ -1,4 +1,4 @@
-"""What rows, labels and names of a model mean, for `rows.c` and `names.c`.
+"""Describes a model's inputs and labels in C macros, for `rows.c` and `names.c`.
 
 takes: Forest; gives: macros, and arrays in the data of the library.
 """
@@ -24,7 +24,7 @@ LABEL_RULES = {
 
 
 def describe_rows(forest: Forest, data: Data) -> dict[str, Any]:
-    """Return the macros of `rows.c`; lists and tables go to the data."""
+    """Return the macros of `rows.c`, on missing values and categories; append tables to `data`."""
     zeros = np.array(forest.zero_missing, np.int32)
     known, tables = list[str](), list[str]()
     for feature, codes in forest.known_categories.items():
@@ -48,9 +48,9 @@ def describe_rows(forest: Forest, data: Data) -> dict[str, Any]:
 
 
 def describe_names(forest: Forest) -> dict[str, Any]:
-    """Return the macros of `names.c`."""
+    """Return the macros of `names.c`: feature, class and category names, and the label rule."""
     rule = forest.label_rule if forest.gives_labels else "none"
-    is_single = rule in ("half", "cut")  # a choice between two for each output
+    is_single = rule in ("half", "cut")  # two classes for each output
     targets = forest.targets or (forest.n_outputs,)
     labels = [] if forest.labels is None or rule == "none" else forest.labels.tolist()
     categories = [
@@ -89,12 +89,12 @@ def _test_for_no_category(forest: Forest) -> str:
 
 
 def _join(names: Iterable[Any]) -> str:
-    """Return names as texts of C, a comma behind each."""
+    """Return names as C string literals, each followed by a comma."""
     return "".join(f"{to_literal(str(name))}, " for name in names)
 
 
 def to_literal(text: str) -> str:
-    """Return a text in UTF-8 as C writes it."""
+    """Return a text as a C string literal in UTF-8."""
     shown = (
         chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
         for byte in text.encode("utf-8", "surrogatepass")

@@ -1,11 +1,11 @@
-"""What a library is made of, as a folder and as a source package.
+"""Writes the sources of a library, as a folder and as a zip file.
 
 takes: Predictor, prefix; gives: a folder of C sources, headers, objects and the model; the same
 with a CMakeLists.txt as the bytes of a zip file.
 
-    include/model.h            what programs include
+    include/model.h            header for programs that call the library
     source/library.c ...       C code, the same for all models
-    source/config.h            what differs
+    source/config.h            macros that describe the model
     source/code.o, data.bin    compiled functions, arrays of the model
 """
 
@@ -42,7 +42,7 @@ int ${prefix}predict_there(const ${row} *rows, int64_t n, ${margin} *margin, ${v
 
 
 def header(forest: Forest, on_gpu: bool = False, prefix: str = "tvm_forest_") -> str:
-    """Return the C header of a library of a model, for a CPU or a GPU."""
+    """Return the C header of a model's library; on a GPU it declares `predict_there`, too."""
     kinds = dict(zip(("row", "margin", "value"), read_dtypes(forest), strict=True))
     names = {name: C_TYPES[dtype] for name, dtype in kinds.items()} | {"prefix": prefix}
     names |= {f"{name}_type": dtype for name, dtype in kinds.items()}
@@ -74,7 +74,15 @@ def write_sources(predictor: Predictor, prefix: str, folder: Path) -> None:
 
 
 def pack(predictor: Predictor, prefix: str, name: str, flags: Sequence[str], folder: Path) -> bytes:
-    """Return a zip file of the sources in a folder, a header of some name, and a CMakeLists.txt."""
+    """Return the bytes of a zip file with the sources in a folder, a header and a CMakeLists.txt.
+
+    Args:
+        predictor: the model.
+        prefix: beginning of the C functions' names.
+        name: file name of the header.
+        flags: compiler flags for code that every processor of the kind runs.
+        folder: the folder that `write_sources` filled.
+    """
     code = " source/code.o" if (folder / "code.o").exists() else ""
     names = {"trees": str(predictor.forest.n_trees), "name": prefix.rstrip("_")}
     names |= {"objects": code, "flags": "".join(f" {flag}" for flag in flags)}
@@ -97,7 +105,7 @@ def read_dtypes(forest: Forest) -> tuple[str, str, str]:
 
 
 def _describe_results(forest: Forest) -> dict[str, Any]:
-    """Return the macros of `library.c` that say what a model takes and gives."""
+    """Return the macros of `library.c` for the dtypes and shapes of rows and results."""
     row, margin, value = read_dtypes(forest)
     results, shape = result_names(forest), f"(n, {forest.n_outputs})"
     refused = [word for word in forest.refuses if word in REFUSAL_TESTS]

@@ -1,6 +1,6 @@
-"""Which instructions the code of a library is made of, for `processor.c`.
+"""Lists the instruction sets that a library's code needs, for the check in `processor.c`.
 
-takes: Target; gives: the macro that lists the instructions that not every processor has.
+takes: Target; gives: the macro that lists those that not every processor has.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from ...target import Target
 from ...targets import cpu
 
 AVX, AVX512, APX = 0x6, 0xE6, 0x80000
-"""Parts of the processor's state that the system has to keep: vectors of 256 and of 512 bits, and
-the upper half of 32 registers."""
+"""Masks for the register XCR0, whose bits are set for registers that the system saves: vectors of
+256 bits, vectors of 512 bits, and general registers 16 to 31."""
 
 X86 = {
     (1, 0, "c"): "sse3 0, ssse3 9, cx16 13, sse4.1 19, sse4.2 20, movbe 22, popcnt 23",
@@ -37,12 +37,12 @@ X86_AVX512 = {
     (0x24, 0, "b"): "avx10.2 1",
 }
 X86_APX = {(7, 1, "d"): "ccmp 21, egpr 21, ndd 21, nf 21, ppx 21, push2pop2 21, zu 21"}
-"""By leaf, part and register of `cpuid`: LLVM's names of instructions, and their bits."""
+"""For leaf, subleaf and register of `cpuid`: LLVM's names of instruction sets, and their bits."""
 
 TABLES = {0: X86, AVX: X86_AVX, AVX512: X86_AVX512, APX: X86_APX}
 
 BASELINE = frozenset("64bit 64bit-mode cmov cx8 mmx nopl sse sse2 x87".split())
-"""What every x86-64 processor has."""
+"""Instruction sets that every x86-64 processor has."""
 
 AARCH64 = (
     (
@@ -52,11 +52,12 @@ AARCH64 = (
     "sve2 1, altnzcv 7, fptoint 8, i8mm 13, bf16 14, cssc 34, mops 43, rcpc3 46",
 )
 RISCV = ("v 21",)
-"""The same by word of the list that Linux hands to programs. What it does not tell is left out."""
+"""The same for the words AT_HWCAP and AT_HWCAP2, which Linux passes to programs. Instruction sets
+without a bit in them are not checked."""
 
 
 def list_abilities(target: Target) -> str:
-    """Return the macro `ABILITIES(A)` of a target for CPUs."""
+    """Return the value of the macro `ABILITIES(A)` for a CPU target, see `processor.c`."""
     options = dict(target.options)
     needed = cpu.instructions(cpu.tvm_target(target))
     triple = str(options.get("mtriple", ""))
@@ -75,6 +76,6 @@ def list_abilities(target: Target) -> str:
 
 
 def _read(text: str) -> list[tuple[str, int]]:
-    """Return names and bits."""
+    """Return pairs of name and bit from a text such as "fma 12, avx 28"."""
     pairs = (pair.split() for pair in text.split(", "))
     return [(name, int(bit)) for name, bit in pairs]

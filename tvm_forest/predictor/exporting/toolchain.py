@@ -1,10 +1,10 @@
-"""C compilers: which one makes a library for a machine, and by which flags.
+"""Finds the C compiler for a library, and runs it with the flags that the library needs.
 
 takes: Target, path; gives: Toolchain.
 
-It is the one that `cc` names, that of the system, for another machine such as
-aarch64-linux-gnu-gcc, or Zig's, which `pip install ziglang` brings with the libraries of C for all
-machines.
+The compiler is the one that the argument `cc` names; otherwise the system's, or a cross compiler
+such as aarch64-linux-gnu-gcc for another machine; otherwise Zig's, which `pip install ziglang`
+installs together with C libraries for all machines.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ WASM_FUNCTIONS = (
     ),
     *("categories", "feature_name", "class_name", "category_name"),
 )
-"""What a module of WebAssembly shows after the prefix, beside `malloc` and `free`."""
+"""Functions that a WebAssembly module exports, without the prefix, besides `malloc` and `free`."""
 
 SHARED = {".so": ("-Wl,-Bsymbolic",), ".dll": (), ".dylib": ()}
-"""Suffixes of shared libraries, and flags that only they take."""
+"""Suffixes of shared libraries, and linker flags for each."""
 
 KINDS = {
     "Linux": (".so", ".a", ".o", ".zip"),
@@ -58,21 +58,21 @@ KINDS = {
     "macOS": (".dylib", ".a", ".o", ".zip"),
     "WebAssembly": (".wasm", ".zip"),
 }
-"""What is made for each system; Linux stands for machines without a system, too. What links
-libraries for Windows does not join object files."""
+"""Suffixes of the files that can be made for each system. "Linux" includes machines without a
+system. For Windows, the linker cannot join object files into one."""
 
 OLDEST_MACOS = "11.0"
-"""The version that libraries are made for where none is named: the first one of Apple's CPUs."""
+"""Default macOS version of libraries: the first that runs on Apple's own CPUs."""
 
 Command = str | Sequence[str] | None
 
 
 class Toolchain(NamedTuple):
-    """How a library is made.
+    """A C compiler with its flags.
 
     Attributes:
-        command: a C compiler; empty where none is needed.
-        suffix: of the file that is made, see KINDS.
+        command: the compiler's command in parts; empty if none is needed.
+        suffix: suffix of the file to make, see KINDS.
         baseline: flags for code that every processor of the kind runs, whatever the compiler's
             default is.
     """
@@ -82,12 +82,12 @@ class Toolchain(NamedTuple):
     baseline: tuple[str, ...]
 
     def build(self, folder: Path, prefix: str, name: str) -> bytes:
-        """Return a library of the sources in a folder.
+        """Compile the sources in a folder, and return the bytes of the library.
 
         Args:
-            folder: what `write_sources` wrote; gets other files, too.
-            prefix: of the names of its functions.
-            name: of the file that is to be written.
+            folder: folder that `write_sources` filled; temporary files are written there, too.
+            prefix: beginning of its functions' names.
+            name: file name of the library, which some formats store in the file.
 
         Raises:
             BuildError: the compiler fails.
@@ -129,7 +129,7 @@ def _run(command: Sequence[str], shown: Sequence[str]) -> None:
 
 
 def _find_archiver(command: tuple[str, ...]) -> list[str]:
-    """Return the command that makes static libraries of what a compiler makes."""
+    """Return the command of the archiver `ar` that belongs to a compiler."""
     if _is_zig(command):
         return [*command[: command.index("cc")], "ar"]
     asked = [*command, "-print-prog-name=ar"]
@@ -138,7 +138,7 @@ def _find_archiver(command: tuple[str, ...]) -> list[str]:
 
 
 def check_suffix(target: Target, file: Path) -> None:
-    """Raise InputError if a path does not end as what is made for a target."""
+    """Raise InputError if the suffix of a path is not one of the target's system, see KINDS."""
     system = system_of(target)
     kinds = KINDS[system]
     if file.suffix not in kinds:
@@ -151,16 +151,16 @@ def check_suffix(target: Target, file: Path) -> None:
 
 
 def find_toolchain(target: Target, file: Path, cc: Command) -> Toolchain:
-    """Return what makes the library of a path, see `check_suffix`.
+    """Return the toolchain for a library.
 
     Args:
-        target: the machine.
-        file: whose end says what is made.
-        cc: a command, as text or in parts; None to look for one.
+        target: the machine that the library is for.
+        file: path of the library, whose suffix `check_suffix` has checked.
+        cc: a compiler's command, as text or in parts; None to look for one.
 
     Raises:
-        InputError: cc is no command.
-        BuildError: no compiler.
+        InputError: cc is not a command.
+        BuildError: no compiler was found.
     """
     triple, named = _triple_of(target), _split(cc)
     architecture = triple.partition("-")[0] or platform.machine().lower()
@@ -180,12 +180,12 @@ def find_toolchain(target: Target, file: Path, cc: Command) -> Toolchain:
 
 
 def _triple_of(target: Target) -> str:
-    """Return LLVM's name of another machine; "" for the one at hand."""
+    """Return the LLVM triple of another machine; "" for this machine."""
     return str(dict(target.options)["mtriple"]) if target.is_elsewhere else ""
 
 
 def system_of(target: Target) -> str:
-    """Return the system of a target, as KINDS names it."""
+    """Return the operating system of a target, one of the keys of KINDS."""
     triple = _triple_of(target) or sys.platform
     if triple.startswith("wasm32"):
         return "WebAssembly"
@@ -195,7 +195,11 @@ def system_of(target: Target) -> str:
 
 
 def _split(cc: Any) -> tuple[str, ...]:
-    """Return the parts of a command, none for None."""
+    """Return the parts of a command; no parts for None.
+
+    Raises:
+        InputError: it is not a command.
+    """
     parts = shlex.split(cc) if isinstance(cc, str) else [] if cc is None else cc
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise InputError(
@@ -206,7 +210,7 @@ def _split(cc: Any) -> tuple[str, ...]:
 
 
 def _find_here() -> tuple[str, ...]:
-    """Return a compiler for the machine at hand; on Windows only Zig's is known to make it."""
+    """Return the command of a compiler for this machine; on Windows only Zig's is used."""
     zig = _find_zig()
     if sys.platform == "win32":
         return (*zig, "cc", "-target", "x86_64-windows-gnu") if zig else ()
@@ -217,7 +221,10 @@ def _find_here() -> tuple[str, ...]:
 
 
 def _find_for(triple: str) -> tuple[str, ...]:
-    """Return a compiler for another machine; Zig has none for machines without a system."""
+    """Return the command of a compiler for another machine; () if there is none.
+
+    Zig's cannot link for machines without a system.
+    """
     parts = triple.split("-")
     short = "-".join([parts[0], *parts[-2:]])
     is_wasm, zig = parts[0] == "wasm32", _find_zig()
@@ -234,7 +241,7 @@ def _find_for(triple: str) -> tuple[str, ...]:
 
 
 def _is_zig(command: tuple[str, ...]) -> bool:
-    """Return whether a command is Zig's, which has names of its own for processors and tools."""
+    """Return whether a command runs Zig's compiler, whose flags and tools have other names."""
     by_name = Path(command[0]).stem == "zig" or command[1:3] == ("-m", "ziglang")
     return by_name and "cc" in command
 

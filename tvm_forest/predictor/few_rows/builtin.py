@@ -49,8 +49,8 @@ MAX_STACK_BYTES = 1 << 14
 """Stack memory of a call: converted rows, and results that are not returned."""
 
 STEPS_WITH_LOCK = 4096
-"""Hops and leaves of a batch, over all rows and trees, from which a call releases the GIL;
-that takes some microseconds, small compared with such a call."""
+"""Hops and leaves of a batch, over all rows and trees, from which a call releases the GIL.
+Releasing it takes some microseconds, which is little compared with such a call."""
 
 KINDS = ("float32", "float64")
 """The dtypes of rows, in the order of their numbers in the code."""
@@ -65,7 +65,7 @@ def bind(functions: Functions, most: int) -> tuple[Predict, Predict]:
 
     Args:
         functions: the compiled functions to call, which are kept alive.
-        most: largest batch for which every batch is read in place, by one thread.
+        most: largest number of rows to take; batches up to it are read in place by one thread.
     """
     python = _find_python()
     if python is None or not most or functions.forest.refuses_unseen:
@@ -139,7 +139,11 @@ OF_ONE_ARGUMENT = 8
 
 @functools.cache
 def _prepare(code: int) -> Callable[[_Sheet], Predict]:
-    """Return a function that makes builtin functions from sheets."""
+    """Return a function that makes a builtin function from a sheet.
+
+    Args:
+        code: address of the machine code of `few_rows.ll`, the same for all builtin functions.
+    """
     method = _Method(b"predict_few_rows", code, OF_ONE_ARGUMENT, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))  # Python reads it when a function goes
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)

@@ -118,7 +118,7 @@ class SmallBatches:
             frame = self.frames.setdefault(len(rows), []).pop()
         except IndexError:  # all are in use, by other threads
             frame = self._new_frame(len(rows))
-        # Arrays that were pickled have a dtype of their own, which is equal but not the same.
+        # Unpickled arrays have dtype objects of their own, which are equal but not identical.
         if rows.dtype is self._row_dtype or rows.dtype == self._row_dtype:
             frame.rows[...] = rows
         else:

@@ -1,4 +1,4 @@
-"""Predictors that change while they are used: to code compiled later, and to other models.
+"""Lets a predictor switch to compiled code, or to another model, while it is used.
 
 takes: Predictor, a model in any form; gives: the same Predictor, now of that model.
 
@@ -48,7 +48,7 @@ class OfCode:
 class LiveMethods:
     """The methods by which a Predictor changes its model, or waits for code."""
 
-    __slots__ = ("_present",)  # beside the attributes, which the copy has as well
+    __slots__ = ("_present",)  # not in `__dict__`, whose attributes the copy has as well
     _present: Any
     request: Any
     _job: Job | None  # until compiled code is there
@@ -74,7 +74,7 @@ class LiveMethods:
             object.__setattr__(self._present, name, value)
 
     def _become(self, other: Any) -> None:
-        """Take over all attributes of another predictor; running calls are not affected."""
+        """Take over all attributes of another predictor but `n_jobs`; running calls go on."""
         other.n_jobs = self.n_jobs
         object.__setattr__(self, "_present", other._present)
         for name, value in vars(other).items():
@@ -143,7 +143,7 @@ class LiveMethods:
 
     @property
     def ready(self) -> bool:
-        """Whether compiled code is there; until then rows use the reference walk."""
+        """Whether compiled code is there; until then the reference walk predicts."""
         job = self._job
         return job is None or job.find() is not None
 

@@ -1,6 +1,6 @@
-"""A child process that compiles one model, and ends with its parent.
+"""A child process that compiles one model, and ends when its parent does.
 
-takes: BuildRequest; gives: its schedules and code, or the reason why there is none.
+takes: BuildRequest; gives: its schedules and code, or an error.
 
 The child is a fresh interpreter, so scripts need no `if __name__ == "__main__"`. It reads the
 request from its input, which stays open as long as its parent lives.
@@ -31,7 +31,8 @@ from ..compiling import compile_or_load
 START = f"from {__name__} import serve; serve()"
 
 LOOK_SECONDS = 1.0
-"""Seconds between two checks that the parent lives, as another child may hold its pipe open."""
+"""Seconds between two checks that the parent lives. Its end may leave the pipe open, as another
+child can hold it."""
 
 
 class Outcome(NamedTuple):
@@ -39,8 +40,8 @@ class Outcome(NamedTuple):
 
     Attributes:
         schedules: schedules of the request.
-        code: code of the libraries.
-        compiled: everything else.
+        code: machine code of each library.
+        compiled: the compiled functions, without their libraries.
     """
 
     schedules: dict[int, Schedule]
@@ -52,7 +53,7 @@ class Compiling:
     """The child process, which starts at once.
 
     Attributes:
-        is_ended: whether its answer is no longer needed.
+        is_ended: whether `end` was called, so that a failure is no error.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class Compiling:
             raise OSError("this program is no interpreter of Python")
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self.is_ended = False
-        self._words = tempfile.TemporaryFile()  # of a crash
+        self._words = tempfile.TemporaryFile()  # standard error, for the message after a crash
         self._process = subprocess.Popen(
             [sys.executable, "-c", START],
             env={**os.environ, "PYTHONPATH": paths},
@@ -109,7 +110,7 @@ class Compiling:
                 return pickle.load(process.stdout)
             except (EOFError, OSError, pickle.UnpicklingError):
                 process.kill()
-                with contextlib.suppress(OSError):  # of what it has not read
+                with contextlib.suppress(OSError):  # a broken pipe, with bytes that it has not read
                     process.stdin.close()
                 raise BuildError(f"build: the process that compiles {self._explain()}") from None
 
@@ -131,9 +132,9 @@ def _without_caches(request: BuildRequest) -> BuildRequest:
 
 def serve() -> None:
     """Compile the parent's request; the child's main function."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the parent decides
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed is no answer
+    os.dup2(2, 1)  # so that prints do not mix with the answer
     parent, request = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     answer: Any

@@ -20,14 +20,15 @@ DEPTHS = (3, 4, 5, 6, 7, 8, 9)
 """Depths of trees grown level by level, as by XGBoost and CatBoost."""
 
 SPLITS = (1.0, 0.97, 0.92, 0.85)
-"""Share of a level's nodes that have children: for full trees, nearly full ones, and those that
-are too deep for the rows."""
+"""Share of a level's nodes that have children: in full trees, in nearly full trees, and in trees
+with fewer rows than leaves."""
 
 LEAVES = (7, 15, 31, 63, 127)
 """Leaf counts of trees grown leaf-wise, as by LightGBM."""
 
 BENDS = (2.5, 0.8)
-"""Shapes of leaf-wise trees: with the first some are broad, with the second all are deep."""
+"""Values of `TreeShape.bend` for leaf-wise trees: some are broad with the first, all are deep with
+the second."""
 
 TREES = 8
 """Distinct trees in a model, if its trees differ."""
@@ -36,16 +37,16 @@ ROUNDS, COMPILED_ROUNDS = (25, 50, 100, 200, 500, 1000), (500, 100)
 """Numbers of rounds for which schedules are chosen, and those for which code is compiled."""
 
 FEW, BINS, MANY = 30, 240, 4000
-"""Thresholds of a feature: in small models, in trainings with bins, in others."""
+"""Numbers of thresholds per feature: in small models, with bins as in histograms, without bins."""
 
 MAX_BYTE = 255
-"""Most thresholds of a feature that a byte can number."""
+"""Most thresholds of a feature whose ranks fit into a byte."""
 
 LOPSIDED = 1.2
-"""Average ratio to the depth of full trees above which trees count as grown leaf-wise."""
+"""Mean ratio of depth to log2(leaves) above which trees count as grown leaf-wise."""
 
 REPEATED = 0.97
-"""Share of distinct thresholds, relative to 255 bins, above which there were no bins."""
+"""Ratio of distinct thresholds to those expected with 255 bins, above which a training had none."""
 
 MAX_NODES = 500_000
 """Most nodes of a generated model: larger ones are rare, and take long."""
@@ -142,7 +143,7 @@ def _grow_leaves(shape: TreeShape, seed: int) -> Array:
     rng, left = np.random.default_rng(seed), np.full(2 * shape.leaves - 1, LEAF)
     ends = [0]
     for split in range(shape.leaves - 1):
-        # later leaves are deeper: some trees of a model are, and others are not
+        # later entries of `ends` are deeper leaves; trees of other seeds differ in depth
         at = ends.pop(int(len(ends) * rng.random() ** (shape.bend / (1 + seed / 4))))
         left[at] = 2 * split + 1
         ends += [2 * split + 1, 2 * split + 2]

@@ -5,7 +5,7 @@ between two calls.
 
     build_later --> Predictor --rows--> ReferenceFunctions --> Forest.predict_reference
                         |
-                       Job --thread--> Compiling, a process --bytes--> the Predictor becomes another
+                       Job --thread--> Compiling, a process --code--> the Predictor is switched
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ KINDS = ("llvm", "simt")
 """Kinds of targets whose rows are on the host, so that the reference walk can be used."""
 
 PART = 1 << 20
-"""Rows times trees that are walked together; their leaves take some megabytes."""
+"""Rows times trees of a block of the reference walk; their leaves take some megabytes."""
 
 MOST_HOPS = 1 << 25
-"""Hops of a batch that waits for the code, since numpy would take about as long."""
+"""Hops of a batch from which it waits for compiled code, as numpy would take as long."""
 
 
 def build_later(request: BuildRequest) -> Predictor:
@@ -102,7 +102,7 @@ class Job:
 
     def find(self) -> Predictor | None:
         """Return the predictor with compiled code if it is there."""
-        if self._pid != os.getpid():  # the thread that follows is in the process that was forked
+        if self._pid != os.getpid():  # after a fork, the compiling thread exists in the parent only
             with self._lock:
                 if self._pid != os.getpid() and self._made is None and self._error is None:
                     self.begin()
@@ -140,7 +140,7 @@ def _follow(job: weakref.ref[Job], request: BuildRequest, compiles: Any) -> None
         made = to_predictor(*compiles(request))
     except ForestError as error:
         made = error
-    except Exception as error:  # a fault of ours, for which nobody shall wait for ever
+    except Exception as error:  # our fault; without an error, `wait` would never end
         made = BuildError(f"build: {type(error).__name__}: {error}; leave out 'wait' to see where")
     waiting = job()
     if waiting is not None:
@@ -202,6 +202,6 @@ class ReferenceFunctions(Functions):
         if made is None and n_rows * self._hops > MOST_HOPS:
             try:
                 made = self._job.wait()
-            except ForestError:  # which the log tells, and who asks for the code
+            except ForestError:  # logged already, and raised by `wait`
                 return None
         return None if made is None else made._functions

@@ -59,7 +59,7 @@ INTERFACE = (
 """Properties that must be equal in both models."""
 
 OF_STRUCTURE = [name for name in SIGNED if name != "leaf_value"]
-"""Fields that are equal in a model of which only the leaf values were refitted."""
+"""Fields of a forest that stay equal if only its leaf values are refitted."""
 
 
 def make_successor(present: Any, model: Any) -> Predictor:
@@ -139,6 +139,6 @@ def _list_refusing(known: Forest) -> bool | list[int]:
     """Return the columns whose unseen categories are refused; True for all."""
     try:
         every = unseen.choose_columns(known, True)
-    except UnsupportedModel:  # of some the model lists none
+    except UnsupportedModel:  # the model lists no categories for some columns
         every = ()
     return True if every == known.refuses_unseen else list(known.refuses_unseen)

@@ -43,7 +43,7 @@ else:
 
 @dataclass(frozen=True)
 class Warmed:
-    """Counts of what `warm` has done.
+    """The result of `warm`: numbers of models.
 
     Attributes:
         models: number of models generated, to choose schedules.
@@ -74,20 +74,19 @@ def warm(
         model: see `load`; a model with the library, objective and columns of future ones.
         target: see `build`; must be this machine's processor.
         processes: number of processes that compile; None for all cores.
-        out: a file that is written with all of the code, a bundle for the processors of the target;
-            processes that the environment variable TVM_FOREST_KERNELS leads to it take code from
-            it, even where TVM is not installed. None for the cache alone.
+        out: path of a bundle to write, a file with all of the code. Processes on the same kind of
+            processor load code from it if the environment variable TVM_FOREST_KERNELS names it,
+            even without TVM. None to fill the cache only.
         done: called with the number of finished models, and the total.
 
     Returns:
-        the number of generated models, and of those for which something was compiled.
+        The number of generated models, and the number for which code was compiled.
 
     Raises:
-        InputError: leaves are linear, features are compared with sets of categories, or the cache
-            is off or not used, or keeps no code for the target; or `processes` is no number of
-            these, or `out` cannot be written.
-        BuildError: a process that compiles fails or cannot be started, or nothing is kept; or
-            there is no C compiler, without which code needs TVM, and `out` is asked for.
+        InputError: the model has linear leaves or tests sets of categories; the cache is off, or
+            cannot be used for the target; `processes` is invalid; or `out` cannot be written.
+        BuildError: a process that compiles fails or cannot be started; the cache stores nothing; or
+            `out` is given but there is no C compiler, without which the code needs TVM.
 
     Example:
         >>> tvm_forest.warm("model.json")  # doctest: +SKIP
@@ -126,7 +125,7 @@ def warm(
     with ThreadPoolExecutor(processes or available_cores()) as pool:
         try:
             list(pool.map(compile_missing, asked))
-        except BaseException:  # such as Ctrl-C: what others compile is not waited for
+        except BaseException:  # such as Ctrl-C: end the other processes
             for child in running.values():
                 child.end()
             raise
@@ -154,7 +153,7 @@ def _check_cache(target: Target) -> None:
     """Refuse a target whose code is not cached, and a cache that is off.
 
     Raises:
-        InputError: nothing would be kept.
+        InputError: no code would be cached.
     """
     if target.kind != "llvm" or target.is_elsewhere:
         raise InputError(
@@ -194,7 +193,7 @@ def join_points(chosen: dict[Drawn, set[Point]]) -> dict[tuple[TreeShape, int], 
 
 
 def ask_for(forest: Forest, points: Iterable[Point], target: Target) -> BuildRequest:
-    """Return a request for those of the points that the model's spaces contain."""
+    """Return a build request for the given points of the search space that fit the model."""
     request = BuildRequest.of(forest, None, target)
     work = workload.Workload(request.forest, target)
     written = heuristic.write_points(work, sorted(points, key=repr))

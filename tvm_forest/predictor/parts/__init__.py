@@ -31,7 +31,6 @@ class PartMethods:
         class. In other models, too, a round is one tree per class. Averages are over the trees of
         the range.
 
-        Nothing is compiled anew: the first call for a range copies the arrays of the model, in
         Nothing is compiled: the first call for a range copies the arrays of the model and zeroes
         the trees of other rounds. Only models that average, or have numbered leaf vectors, are
         compiled for each range. A range beyond the best round of a model that stopped early

@@ -6,7 +6,7 @@ the values of these outputs.
     which = [2 0 2 1]    -->    row 1 by output 0, row 3 by output 1, rows 0 and 2 by output 2
 
 One function serves all outputs. Trees are stored output by output, and the function takes the first
-tree and the number of trees as arguments: the choice of the model is data.
+tree and the number of trees as arguments, so another output needs no other code.
 
     trees         a b c | d e | f g h i         of the outputs 0, 1, 2
     of output 1         ^ 2 trees from here
@@ -43,7 +43,7 @@ PER_TREE = ("offset", "root", "depth")
 """Arrays of the layouts `WORD_NODES` and `ANY_FOREST` with an entry for each tree."""
 
 WALKS = 16
-"""Interleaved walks: of trees of one row, or of rows in one tree."""
+"""Number of interleaved walks: one row in several trees, or several rows in one tree."""
 
 MANY_ROWS = 8
 """Group size from which rows are interleaved, not trees."""
@@ -119,7 +119,7 @@ def _check(request: BuildRequest) -> None:
     """Refuse a forest whose outputs cannot be computed one by one.
 
     Raises:
-        UnsupportedModel: the forest is such.
+        UnsupportedModel: they cannot; the message gives the reason.
     """
     forest = request.forest
     if forest.n_outputs == 1:
@@ -141,7 +141,7 @@ def _check(request: BuildRequest) -> None:
 
 
 def _put_in_a_line(forest: Forest) -> tuple[Forest, list[int]]:
-    """Return a forest of one output with all trees, output by output.
+    """Return a forest of one output that has the trees of all outputs, output by output.
 
     Returns:
         The forest, and the first tree of each output, followed by the number of trees.

@@ -1,4 +1,4 @@
-"""Predictors of some rounds, and of rows for which the library sums differently.
+"""Derives predictors from a predictor: of some rounds, of all rounds, and for copied rows.
 
 takes: Predictor, range of rounds; gives: Predictor.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .. import building
     from ..predictor import Predictor
 else:
-    building = import_late("tvm_forest.predictor.building")  # which imports who owns a RoundCache
+    building = import_late("tvm_forest.predictor.building")  # imports `predictor`
 
 MAX_PARTS = 8
 """Ranges that a predictor keeps; the least recently used is dropped first."""
@@ -31,7 +31,7 @@ WITH_ALL_ROUNDS = {
     "xgboost": "model.get_booster()",
     "lightgbm": "lightgbm.Booster(model_str=booster.model_to_string(num_iteration=-1))",
 }
-"""By library, how to get the model with the rounds beyond the best one."""
+"""For each library, Python code for the model with the rounds beyond the best one."""
 
 
 class RoundCache:
@@ -44,7 +44,7 @@ class RoundCache:
     def __init__(self) -> None:
         self._parts: dict[tuple[int, int], Predictor] = {}  # by range, the latest last
         self._others: dict[str, Predictor] = {}  # of other models, by attributes of the forest
-        self._lock = make_lock()  # held while one is looked up, and made if it is not there
+        self._lock = make_lock()  # held while a predictor is looked up or made
 
     def find(self, whole: Predictor, begin: int, end: int) -> Predictor:
         """See `Predictor.rounds`."""

@@ -1,7 +1,6 @@
-"""Where predictions go to: files, folders of files, streams.
+"""Finds the files of rows and of predictions of a call, and checks them before a row is read.
 
-takes: paths, and what is open in binary; gives: `Files`, of which all is checked that can be before
-a row is read.
+takes: paths, addresses, binary file objects; gives: `Files`.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class Files(NamedTuple):
     """All files of a call.
 
     Attributes:
-        parts: the rows, in order.
-        target: the file of predictions, the stream, or the folder.
-        format: of predictions; None for that of each part.
-        is_folder: whether each part gets a file of its own in a folder.
-        packed: how the file is compressed, a suffix or nothing.
+        parts: the files of rows, in order.
+        target: the file or folder of predictions, or a binary file object.
+        format: format of the predictions; None for that of each part.
+        is_folder: whether `target` is a folder, in which each part gets a file of its own.
+        packed: suffix for the compression of the file of predictions; "" for none.
     """
 
     parts: list[Part]
@@ -39,7 +38,7 @@ class Files(NamedTuple):
     packed: str = ""
 
     def name_output(self, part: Part) -> tuple[Path, str]:
-        """Return the path of the file of a part in the folder, and its format."""
+        """Return the path in the folder of a part's predictions, and their format."""
         kind = self.format or part.format
         name = part.name.with_suffix("") if part.packed else part.name
         return name if kind == part.format else name.with_suffix(FORMATS[kind][0]), kind
@@ -51,8 +50,8 @@ def find_files(
     """Return the files of rows and of predictions.
 
     Raises:
-        InputError: rows that are not there, a format that is unknown, or a place that cannot be
-            written to or that holds the rows.
+        InputError: a file of rows is missing, a format is unknown, or the target cannot be written
+            or contains the rows.
     """
     parts, folders, are_several = find_sources(source, source_format)
     if not isinstance(target, str | os.PathLike):
@@ -102,7 +101,7 @@ def _check_folder(path: Path | Address) -> None:
 
 @contextmanager
 def refuse_unwritable(target: Any, where: str = OUTPUT) -> Iterator[None]:
-    """Turn errors of the operating system about a file into one for the user."""
+    """Turn errors of the operating system, when writing predictions, into InputError."""
     try:
         yield
     except BrokenPipeError:

@@ -1,10 +1,10 @@
-"""Files of stores that have addresses, such as s3://bucket/rows.parquet.
+"""Files in remote stores, with addresses such as s3://bucket/rows.parquet.
 
-takes: addresses; gives: `Address`, which answers what is asked of paths, by file systems of
-pyarrow, and of fsspec where pyarrow has none.
+takes: addresses; gives: `Address`, which has the methods of a path that this package needs.
 
-What is in the store is read where it lies. What is written is complete on this machine before it
-goes there, so that nothing appears of a call that fails.
+File systems are pyarrow's, or fsspec's for stores that pyarrow does not support. Rows are read from
+the store directly. Predictions are written to this machine and sent when they are complete, so a
+call that fails leaves nothing in the store.
 """
 
 from __future__ import annotations
@@ -28,33 +28,35 @@ from ...system import archive
 from ...system.process import scratch
 from ..batches import import_arrow
 
-_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")  # of one letter it is a disk of Windows
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")  # a single letter is a Windows drive
 _PASSWORD, _OPTIONS = re.compile(r"://[^/@\s]*:[^/@\s]*@"), re.compile(r"(://[^\s?]*)\?\S*")
-_PIECE_BYTES = 1 << 22  # that are sent at once
+_PIECE_BYTES = 1 << 22  # sent at once
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text without passwords and options of the addresses in it."""
+    """Return a text whose addresses have no passwords and no options, which may hold keys."""
     return _OPTIONS.sub(r"\1", _PASSWORD.sub("://***@", text))
 
 
 class Address:
-    """A file or a folder of a store.
+    """A file or folder in a remote store.
 
     Attributes:
-        store: a file system of pyarrow.
-        path: what the store calls it.
-        pure: the same, as a path of which the parts are asked; and its name and suffix.
-        is_native: whether pyarrow reads the store by itself.
+        store: a pyarrow file system.
+        path: its path in the store.
+        pure: the same as a PurePosixPath, without options.
+        name, suffix: those of `pure`.
+        is_native: whether pyarrow reads the store without fsspec.
     """
 
     def __init__(self, store: Any, path: str, before: tuple[str, str], where: str) -> None:
-        """Name a place of a store.
+        """Make an address; the store is not contacted.
 
         Args:
             store, path: see the attributes.
-            before: what addresses begin with, and what their paths begin with instead.
-            where: begins messages.
+            before: beginning of addresses, and the beginning of paths that it replaces; for example
+                ("s3://", "").
+            where: beginning of messages.
         """
         self.store, self.path, self._before, self._where = store, path, before, where
         self.pure = PurePosixPath(path.partition("?")[0])
@@ -63,7 +65,7 @@ class Address:
         self._info: Any = None
 
     def __str__(self) -> str:
-        """Return the address without what only its owner may know."""
+        """Return the address without passwords and options."""
         text = self._before[0] + self.path.removeprefix(self._before[1])
         return hide_secrets(text)
 
@@ -72,23 +74,23 @@ class Address:
 
     @property
     def has_magic(self) -> bool:
-        """Whether it is a pattern; a web server does not list its files."""
+        """Whether it is a pattern; never for web servers, which cannot list files."""
         return "://" not in self.path and has_magic(self.path)
 
     def exists(self) -> bool:
-        """Tell whether there is such a file or folder."""
+        """Return whether the file or folder exists."""
         return bool(self._look().type.name != "NotFound")
 
     def is_dir(self) -> bool:
-        """Tell whether it is a folder."""
+        """Return whether it is a folder."""
         return bool(self._look().type.name == "Directory")
 
     def iterdir(self) -> Iterator[Address]:
-        """Yield what is in a folder."""
+        """Return an iterator over the entries of a folder."""
         return iter(self._list(self.path, False))
 
     def glob(self) -> list[Address]:
-        """Return what a pattern stands for, in order."""
+        """Return the files and folders that match the pattern, sorted by path."""
         parts = self.path.split("/")
         at = next(at for at, part in enumerate(parts) if has_magic(part))
         base, wild = "/".join(parts[:at]), parts[at:]
@@ -97,7 +99,7 @@ class Address:
         return sorted(fitting, key=attrgetter("path"))
 
     def open(self) -> Any:
-        """Open a file for reading, as pyarrow's own.
+        """Open a file for reading, as a pyarrow file object.
 
         Raises:
             InputError: it cannot be opened.
@@ -106,27 +108,27 @@ class Address:
             return self.store.open_input_file(self.path)
 
     def resolve(self) -> Address:
-        """Return the address, which leads nowhere else."""
+        """Return this address; it corresponds to `Path.resolve`."""
         return self
 
     @property
     def parents(self) -> list[Address]:
-        """The folders in which it lies."""
+        """The folders that contain it, the nearest first."""
         return [self._name(str(path)) for path in self.pure.parents]
 
     def send(self, file: Path) -> None:
-        """Put a file of this machine there.
+        """Copy a file of this machine to the address.
 
         Raises:
-            OSError: the store does not take it.
+            OSError: it cannot be stored.
         """
         try:
             if not self.is_native:
                 self.store.handler.fs.put_file(str(file), self.path)
                 return
             stream = self.store.open_output_stream(self.path, compression=None)
-            # pyarrow completes the file when the stream is freed, be it at the end of Python,
-            # where it may wait for ever. So a stream that is broken off is never freed.
+            # pyarrow completes the file when the stream is freed. If this happens when Python
+            # exits, it can hang. So after an error the stream is never freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
             with file.open("rb") as read:
                 shutil.copyfileobj(read, stream, _PIECE_BYTES)
@@ -136,7 +138,7 @@ class Address:
             raise OSError(f"{type(error).__name__}: {error}") from error
 
     def send_folder(self, folder: Path) -> None:
-        """Put the files of a folder of this machine there."""
+        """Copy the files of a folder of this machine to the address."""
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             self._name(f"{self.path}/{file.relative_to(folder).as_posix()}").send(file)
 
@@ -146,7 +148,7 @@ class Address:
         return made
 
     def _look(self) -> Any:
-        """Return what the store says of it, which is asked once."""
+        """Return the store's information about it, which is requested once."""
         if self._info is None:
             with _refuse(self._where, "cannot be looked at"):
                 self._info = self.store.get_file_info(self.path)
@@ -161,7 +163,7 @@ class Address:
 
 
 def _fits(names: list[str], pattern: list[str]) -> bool:
-    """Tell whether the parts of a path are what a pattern says, as `glob` understands it."""
+    """Return whether the parts of a path match those of a pattern, by the rules of `glob`."""
     if not pattern or not names:
         return not names and all(part == "**" for part in pattern)
     is_hidden = names[0].startswith(".") and not pattern[0].startswith(".")
@@ -172,7 +174,7 @@ def _fits(names: list[str], pattern: list[str]) -> bool:
 
 @contextmanager
 def _refuse(where: str, what: str) -> Iterator[None]:
-    """Turn errors of a store, which are those of any library, into one for the user."""
+    """Turn errors of a store, which can be of any class, into InputError."""
     try:
         yield
     except ForestError:
@@ -188,11 +190,11 @@ def to_place(place: Any, what: str) -> Path | Address:
     """Return the path or the address that a user gave.
 
     Args:
-        place: a path, or a text that may be an address; of "file://" it is a path.
-        what: the argument, which begins messages.
+        place: a path or a text; a text with "file://" is a path, with another scheme an address.
+        what: name of the argument, with which messages begin.
 
     Raises:
-        InputError: it is neither, or no library that is there knows such addresses.
+        InputError: it is neither, or no installed library supports such addresses.
     """
     text = os.fsdecode(place) if isinstance(place, str | os.PathLike) else ""
     found = _ADDRESS.match(text)
@@ -209,7 +211,7 @@ def to_place(place: Any, what: str) -> Path | Address:
 
 
 def _open_store(text: str, where: str) -> tuple[Any, str]:
-    """Return a file system of pyarrow, and what it calls an address."""
+    """Return a pyarrow file system for an address, and the path in it."""
     import_arrow(where)
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
@@ -238,7 +240,7 @@ def _open_store(text: str, where: str) -> tuple[Any, str]:
 
 
 def check_place(place: Path | Address, where: str) -> None:
-    """Refuse, before there is anything to write, a place where nothing can be written."""
+    """Raise InputError if no file can be written to a path or address."""
     if isinstance(place, Path):
         archive.check_place(place, where)
     elif "://" in place.path:
@@ -249,10 +251,10 @@ def check_place(place: Path | Address, where: str) -> None:
 
 @contextmanager
 def open_replacement(place: Path | Address, where: str) -> Iterator[BinaryIO]:
-    """Open a file that appears at its place when the block ends without an error.
+    """Open a file for writing, which appears under its name when the block ends without an error.
 
     Raises:
-        BuildError: this machine has no room for a file that is to be sent.
+        BuildError: this machine has no room for the temporary file that an address needs.
     """
     if isinstance(place, Path):
         with archive.open_replacement(place) as file:
@@ -266,7 +268,7 @@ def open_replacement(place: Path | Address, where: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def make_replacement(place: Path | Address, where: str) -> Iterator[Path]:
-    """Make a folder whose files appear at their place when the block ends without an error."""
+    """Yield a temporary folder, which appears at its place when the block ends without an error."""
     if isinstance(place, Path):
         with archive.make_replacement(place) as folder:
             yield folder

@@ -1,6 +1,6 @@
-"""Text that is compressed, by gzip or zstd.
+"""Reads and writes text files that are compressed with gzip or zstd.
 
-takes: open files, suffixes; gives: what reads and writes the text itself.
+takes: open files, suffixes; gives: file objects of the uncompressed text.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ..batches import import_arrow
 from ..formats import TEXTS, name_format
 
 PACKED = (".gz", ".zst")
-"""Suffixes of text that is compressed."""
+"""Suffixes of compressed text files."""
 
-_LEVEL = 6  # of gzip: the next ones take twice as long for a hundredth less
+_LEVEL = 6  # of gzip: higher levels take twice as long and save one percent
 
 
 def name_packed(path: PurePath, given: str | None, where: str, option: str) -> tuple[str, str]:
-    """Return the name of the format of a file, and how it is compressed: a suffix, or nothing.
+    """Return the name of a file's format, and the suffix of its compression, "" for none.
 
     Args:
         path, given, where, option: see `name_format`.
 
     Raises:
-        InputError: see `name_format`; or it is compressed, and no text.
+        InputError: see `name_format`; or the file is compressed but not text.
     """
     packed = path.suffix.lower() if path.suffix.lower() in PACKED else ""
     kind = name_format(path.with_suffix("") if packed else path, given, where, option)
@@ -43,7 +43,7 @@ def name_packed(path: PurePath, given: str | None, where: str, option: str) -> t
 
 
 def unpack(file: Any, packed: str, where: str) -> io.BufferedReader:
-    """Return what a compressed file holds."""
+    """Return a stream of the uncompressed content of a file."""
     if packed == ".gz":
         return io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=file), file))
     arrow = import_arrow(f"{where}: .zst")
@@ -53,7 +53,7 @@ def unpack(file: Any, packed: str, where: str) -> io.BufferedReader:
 
 @contextmanager
 def pack(file: BinaryIO, packed: str, where: str) -> Iterator[Any]:
-    """Yield what writes into a file, compressed if a suffix says so, until the block ends."""
+    """Yield a file object that compresses into `file`; `file` itself if `packed` is ""."""
     if not packed:
         yield file
         return
@@ -65,14 +65,14 @@ def pack(file: BinaryIO, packed: str, where: str) -> Iterator[Any]:
     try:
         yield stream
     except BaseException:
-        with suppress(OSError, ValueError):  # nothing is left of the file
+        with suppress(OSError, ValueError):  # the file will be removed
             stream.close()
         raise
     stream.close()
 
 
 class _Lent:
-    """A file that whoever closes this leaves open."""
+    """A file object that writes to another one; closing it leaves the other open."""
 
     closed = False
 
@@ -84,27 +84,27 @@ class _Lent:
 
 
 class ReadBy(io.RawIOBase):
-    """A stream of what a function reads: at most as many bytes as requested."""
+    """A stream whose bytes a function returns, given the most bytes to return."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what comes next."""
+        """Read the next bytes into a buffer, and return their number."""
         data = self._read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
 class Unpacked(ReadBy):
-    """What a compressed file holds.
+    """A stream of the uncompressed content of a file.
 
     Attributes:
-        packed: the file.
+        packed: the compressed file.
     """
 
     def __init__(self, stream: Any, packed: BinaryIO) -> None:
@@ -112,7 +112,7 @@ class Unpacked(ReadBy):
         self.packed = packed
 
     def readinto(self, buffer: Any) -> int:
-        """Read what comes next.
+        """Read the next bytes into a buffer, and return their number.
 
         Raises:
             OSError: the file is damaged.

@@ -1,6 +1,8 @@
-"""Which files rows come from: paths, patterns, folders in which names of folders give columns.
+"""Finds and opens the files of rows: from paths, patterns and folders.
 
-takes: what users name; gives: `Part`s in order, and what opens them.
+takes: the places that users name; gives: `Part`s in order, and open files.
+
+Folder names such as "year=2024" add columns to the rows of the files inside.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from .addresses import Address, to_place
 from .packing import ReadBy, name_packed, unpack
 
 Place = str | os.PathLike[str] | BinaryIO
-"""A path, an address, or what is open in binary."""
+"""A path, an address, or a binary file object."""
 
 Places = Place | Sequence[str | os.PathLike[str]]
 """A place, or several paths."""
 
 _FROM = "--format (source_format)"
-_AHEAD = 1 << 22  # bytes that are fetched of a store at once
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark call the folder of nulls
+_AHEAD = 1 << 22  # bytes fetched from a store at once
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of missing values in Hive and Spark
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -39,10 +41,10 @@ class Part(NamedTuple):
     Attributes:
         place: its path or address, or the stream.
         format: a name of `FORMATS`.
-        where: begins messages.
-        name: its path in a folder of predictions.
-        packed: how it is compressed, a suffix or nothing.
-        folders: values of columns that names of folders give, by name.
+        where: beginning of messages about it.
+        name: path of its predictions, if these are in a folder.
+        packed: suffix of its compression; "" for none.
+        folders: values of columns from folder names, by name; None is a missing value.
     """
 
     place: Path | Address | BinaryIO
@@ -57,9 +59,9 @@ class Sources(NamedTuple):
     """All files of rows.
 
     Attributes:
-        parts: in their order.
-        folders: those that were named.
-        are_several: whether more than one file could have been meant.
+        parts: the files, in order.
+        folders: the folders that were named.
+        are_several: whether there could be several files, as with a folder, even if there is one.
     """
 
     parts: list[Part]
@@ -71,13 +73,12 @@ def find_sources(source: Places, given: str | None, command: str = "predict") ->
     """Return the files of rows.
 
     Args:
-        source: a path or address, a pattern, a folder, several of these, or what can be read in
-            binary.
-        given: format of all, None for by the suffix.
-        command: begins messages.
+        source: a path or address, a pattern, a folder, a list of these, or a binary file object.
+        given: format of all files; None to decide by their suffixes.
+        command: name of the command, with which messages begin.
 
     Raises:
-        InputError: rows that are not there, or a format that is unknown.
+        InputError: a file is missing, or a format is unknown.
     """
     places: list[Any] = [source] if not isinstance(source, list | tuple) else list(source)
     if not places:
@@ -105,12 +106,16 @@ def find_sources(source: Places, given: str | None, command: str = "predict") ->
 
 
 def to_pure(place: Path | Address) -> PurePath:
-    """Return a place as a path of which the parts are asked."""
+    """Return a place as a pure path, whose parts can be read without access to it."""
     return place.pure if isinstance(place, Address) else place
 
 
 def _find_matches(path: Path | Address, command: str) -> list[Any]:
-    """Return a place, or those that a pattern stands for."""
+    """Return a place, or the places that match it if it is a pattern.
+
+    Raises:
+        InputError: there are none.
+    """
     is_pattern = path.has_magic if isinstance(path, Address) else has_magic(str(path))
     if path.exists() or not is_pattern:
         if not path.exists():
@@ -129,19 +134,23 @@ def _find_matches(path: Path | Address, command: str) -> list[Any]:
 
 
 def _find_base(pattern: PurePath) -> PurePath:
-    """Return the folder in which all that matches a pattern lies."""
+    """Return the innermost folder that contains all matches of a pattern."""
     folders = [folder for folder in pattern.parents if not has_magic(str(folder))]
     return folders[0]
 
 
 def _list_files(path: Any, command: str) -> Iterator[Any]:
-    """Yield a file, or those of a folder and of the folders in it that give columns."""
+    """Yield a file, or the files of a folder and of the folders in it named as "year=2024".
+
+    Raises:
+        InputError: a folder is empty, or one inside it has another name.
+    """
     if not path.is_dir():
         yield path
         return
     is_empty = True
     for entry in sorted(path.iterdir(), key=attrgetter("name")):
-        if entry.name.startswith((".", "_")):  # of those who wrote the rows
+        if entry.name.startswith((".", "_")):  # such as "_SUCCESS", by the writers of the rows
             continue
         is_empty = False
         if entry.is_dir() and "=" not in entry.name:
@@ -166,7 +175,7 @@ def _make_part(place: Path | Address, given: str | None, base: PurePath, command
 
 
 def _type_folders(parts: list[Part]) -> list[Part]:
-    """Return files with columns of whole numbers where all folders of a column are called so."""
+    """Return the files with columns as ints if all their values in folder names are whole."""
     texts = {
         name
         for part in parts
@@ -210,10 +219,10 @@ def open_part(part: Part) -> Iterator[BinaryIO]:
 
 
 class _Borrowed(ReadBy):
-    """A stream that whoever closes this one leaves open."""
+    """A stream that reads from another one; closing it leaves the other open."""
 
     def __init__(self, file: Any) -> None:
-        super().__init__(getattr(file, "read1", file.read))  # a pipe gives what is there
+        super().__init__(getattr(file, "read1", file.read))  # of a pipe, returns what has arrived
         self._file = file
 
     def seekable(self) -> bool:
@@ -227,10 +236,10 @@ class _Borrowed(ReadBy):
 
 
 class _Fetched(_Borrowed):
-    """A file of a store, whose library may raise errors of any kind.
+    """A file in a remote store, whose library may raise errors of any class.
 
     Attributes:
-        native: what pyarrow reads best: the file if it is its own, or else this one.
+        native: file object for pyarrow: its own one if the store is native, else this stream.
     """
 
     def __init__(self, file: Any, is_native: bool) -> None:
@@ -238,10 +247,10 @@ class _Fetched(_Borrowed):
         self.native, self._read = file if is_native else self, file.read
 
     def readinto(self, buffer: Any) -> int:
-        """Read what comes next.
+        """Read the next bytes into a buffer, and return their number.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: they cannot be read.
         """
         try:
             return super().readinto(buffer)

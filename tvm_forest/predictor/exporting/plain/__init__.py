@@ -1,9 +1,10 @@
-"""A model as plain C99, for any compiler.
+"""Exports a model as C99 source text, for any compiler.
 
-takes: Predictor, prefix; gives: model.c and model.h, which need standard headers alone.
+takes: Predictor, prefix; gives: model.c and model.h, which include standard headers only.
 
-The functions are lowered by the schedule that walks row by row and tree by tree, and printed;
-arrays of the model stand as numbers, of the smallest integers that hold them.
+The prediction function is lowered with the plain schedule, which walks row by row and tree by tree,
+and printed as C. The model's arrays are printed as numbers, in the smallest integer types that can
+hold them.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ REFUSE = """\
 """
 COPY = "  for (int64_t i = 0; value && i < n * {}; ++i) value[i] = margin[i];\n"
 LAYOUTS = ("packed", "sparse")
-"""Those of the fewest bytes a node; one that cannot hold a model leaves it to the next."""
+"""Layouts with the fewest bytes per node; the first that can hold the model is used."""
 
 
 def write_plain(predictor: Predictor, prefix: str) -> dict[str, bytes]:
-    """Return model.c and model.h.
+    """Return model.c and model.h as bytes, by file name.
 
     Raises:
-        UnsupportedModel: the model needs what is not printed.
+        UnsupportedModel: the model needs something that cannot be printed as C.
     """
     forest = predictor.forest
     _check_plain(forest)
@@ -66,7 +67,7 @@ def write_plain(predictor: Predictor, prefix: str) -> dict[str, bytes]:
         placed[buffer] = f"model_{buffer.name}"
         texts.append(write_array(placed[buffer], array))
     for buffer, name in zip(others[len(arrays) :], results, strict=True):
-        placed[buffer] = "margin" if name == "sum" else name  # sums become margins in their place
+        placed[buffer] = "margin" if name == "sum" else name  # sums are overwritten by margins
     printer = Printer(placed)
     names["body"] = "\n".join(printer.print(function.body))
     refused = [REFUSAL_TESTS[word] for word in forest.refuses if word in REFUSAL_TESTS]
@@ -85,7 +86,12 @@ def write_plain(predictor: Predictor, prefix: str) -> dict[str, bytes]:
 
 
 def _check_plain(forest: Forest) -> None:
-    """Refuse what a library does before and after its compiled functions."""
+    """Refuse models that need more than one compiled function.
+
+    Raises:
+        UnsupportedModel: the model has categories, a number that means missing, or a link whose
+            values depend on the batch.
+    """
     if forest.derived or forest.known_categories:
         refuse("categories")
     if forest.needs_cleaning:
@@ -95,7 +101,7 @@ def _check_plain(forest: Forest) -> None:
 
 
 def _lower(forest: Forest) -> tuple[Any, list[Array]]:
-    """Return the function of sums, lowered, and the arrays that it reads."""
+    """Return the lowered prediction function, and the arrays that it reads."""
     for last, name in enumerate(LAYOUTS, 1 - len(LAYOUTS)):
         try:
             request = BuildRequest.of(forest, new_schedule(forest).represent_as(name), Target())
@@ -112,7 +118,7 @@ def _lower(forest: Forest) -> tuple[Any, list[Array]]:
 
 
 def write_array(name: str, array: Array) -> str:
-    """Return an array of the model as C, of the smallest integers that hold it."""
+    """Return the C definition of an array, in the smallest integer type that can hold it."""
     flat = array.ravel()
     dtype = str(flat.dtype)
     if not dtype.startswith("float") and flat.size:
@@ -134,7 +140,7 @@ def _holds(dtype: str, flat: Array) -> bool:
 
 
 def _write_powers(dtype: str) -> str:
-    """Return `exp` of a dtype, with its table."""
+    """Return the C function `exp_<dtype>` and its table of powers of two."""
     table = list_powers()
     words = (
         [bits for _, bits in table[::4]]

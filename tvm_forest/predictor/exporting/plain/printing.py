@@ -1,12 +1,12 @@
-"""Lowered functions as text of C99.
+"""Prints lowered TIR functions as C99.
 
-takes: a lowered function of one thread and without vectors; gives: statements of C.
+takes: a lowered function without threads and vector instructions; gives: C statements.
 
     for batch in T.serial(n):              for (int64_t batch = 0; batch < n; ++batch) {
         margin[batch, c] = base[c]           margin[batch * 3 + c] = base[c];
                                            }
 
-What is not known here is refused by its name.
+Unsupported statements and expressions are refused by errors that name them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ OPERATORS = {
     **{"LE": "<=", "GT": ">", "GE": ">=", "And": "&&", "Or": "||", "BitwiseAnd": "&"},
     **{"BitwiseOr": "|", "BitwiseXor": "^", "RShift": ">>"},
 }
-"""Operators of C by the names of TVM's nodes; compilers shift signed numbers as processors do."""
+"""C operators by the names of TVM's nodes. The shift `>>` of signed numbers is arithmetic in all
+usual compilers, as in TVM."""
 IN_TURN = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
-"""Kinds of loops whose turns may follow each other; those of vectors are independent."""
+"""Kinds of loops that can be printed as serial loops."""
 MAY_WRAP = ("Add", "Sub", "Mul", "BitwiseXor")
 CALLS = {
     names.IF_THEN_ELSE: "({0} ? {1} : {2})",
     names.IS_NAN: "({0} != {0})",
     names.FABS: "fabs({0})",
-    names.CALL_LLVM: "{1}",  # a fence, for which the header asks by a flag of the compiler
+    names.CALL_LLVM: "{1}",  # an arithmetic fence; the header asks for a compiler flag instead
 }
 FENCE = tvm.target.codegen.llvm_lookup_intrinsic_id("llvm.arithmetic.fence")
 BITS = {
@@ -44,14 +45,14 @@ BITS = {
     ("int64", "float64"): "double_of_bits((uint64_t){0})",
     ("uint64", "float64"): "double_of_bits({0})",
 }
-"""What `reinterpret` becomes, by both dtypes."""
+"""C text for TVM's `reinterpret`, by old and new dtype."""
 
 C_TYPES = {"float32": "float", "float64": "double", "bool": "int"}
 C_TYPES |= {f"{u}int{bits}": f"{u}int{bits}_t" for u in ("", "u") for bits in (8, 16, 32, 64)}
 
 
 def refuse(what: str) -> NoReturn:
-    """Raise the error for what cannot be printed."""
+    """Raise the error for a construct that cannot be printed, such as "the operator 'Mod'"."""
     raise UnsupportedModel(
         f"{WHERE}: argument 'to': 'c', but the model computes by {what}, which is not printed as "
         "C; export a library or another package"
@@ -64,7 +65,7 @@ def name_type(dtype: str) -> str:
 
 
 def write_number(value: float, dtype: str) -> str:
-    """Return a number as C writes it, with all its bits; a NaN is the usual one."""
+    """Return the C literal of a number, exact to the last bit; every NaN becomes `NAN`."""
     if not dtype.startswith("float"):
         if value == -(2**63):
             return "INT64_MIN"
@@ -76,14 +77,14 @@ def write_number(value: float, dtype: str) -> str:
 
 
 class Printer:
-    """Prints one function, every variable under a name of its own.
+    """Prints one function; every variable gets a distinct name.
 
     Attributes:
-        powers: dtypes of which `exp_float32` or `exp_float64` is called.
+        powers: dtypes for which the text calls `exp_float32` or `exp_float64`.
     """
 
     def __init__(self, known: dict[Any, str]) -> None:
-        """Begin with the names of what the caller has: buffers, and the number of rows."""
+        """Begin with the C names of variables that the caller declares: buffers, number of rows."""
         self.powers = set[str]()
         self._names, self._scalars = known, set[Any]()
 
@@ -114,7 +115,7 @@ class Printer:
             refuse(f"the statement '{kind}'")
 
     def _head(self, kind: str, stmt: Any) -> str:
-        """Return the line with which a loop or a choice begins."""
+        """Return the first line of a loop or an if statement, without the brace."""
         if kind == "IfThenElse":
             return f"if ({self.express(stmt.condition)})"
         if kind == "While":
@@ -154,7 +155,7 @@ class Printer:
         return f"{name}[{index}]"
 
     def express(self, expr: Any) -> str:
-        """Return an expression, in brackets where it has parts."""
+        """Return the C text of an expression, in parentheses if it has operands."""
         kind = type(expr).__name__
         if kind == "Var":
             return self._names[expr]
@@ -163,7 +164,7 @@ class Printer:
         if kind == "TensorLoad":
             place, dtype = self._place(expr.source, expr.indices), str(expr.ty.dtype)
             is_integer = "int" in dtype and expr.source not in self._scalars
-            return f"({name_type(dtype)}){place}" if is_integer else place  # of smaller integers
+            return f"({name_type(dtype)}){place}" if is_integer else place  # of narrower C types
         if kind == "Cast":
             to, value = str(expr.ty.dtype), self.express(expr.value)
             return f"({value} != 0)" if to == "bool" else f"(({name_type(to)}){value})"
@@ -177,7 +178,7 @@ class Printer:
         return self._operate(kind, expr)
 
     def _operate(self, kind: str, expr: Any) -> str:
-        """Return an operator of two numbers."""
+        """Return the C text of an expression with two operands."""
         if not hasattr(expr, "b"):
             refuse(f"the expression '{kind}'")
         a, b, dtype = self.express(expr.a), self.express(expr.b), str(expr.ty.dtype)
