@@ -245,11 +245,14 @@ class _Places(NamedTuple):
         return cls(listed, flat, depth, depths, levels, bits, table, *tests, *stored)
 
     def fill(self, forest: Forest, number: Array) -> tuple[Array, Array]:
-        """Return the node of every test, and the leaf of every table entry, -1 for none.
+        """Return the node of each test and the leaf of each leaf entry, -1 where there is none.
 
         Args:
             forest: the model.
-            number: int64 (N,), number of each leaf of a listed tree.
+            number: int64 (N,), for a leaf of a listed tree, its place among the tree's entries.
+
+        Returns:
+            int64 (tests,) and int64 (leaves,), numbers of nodes of the forest.
         """
         tests, first, inner = self.tests, self.first, (1 << np.minimum(self.depth, 40)) - 1
         last = tests + self.leaf_at + 2 * inner  # the last slot has number 0

@@ -87,7 +87,11 @@ class PlaceInitials:
     """Corrects the initial values of parts, then lets TVM lower reductions across threads."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Correct the parts in stores first, then those of threads, which have no stores yet."""
+        """Start parts from neutral values, then lower the reductions that threads share.
+
+        A part is a sum that is added to another sum. The second step adds stores, which the first
+        one must not take for parts.
+        """
         body = _start_parts(func.body)
         loops = ir.find_all(body, tirx.For, lambda loop: loop.thread_binding is not None)
         func, bound = func.with_body(body), {loop.loop_var for loop in loops}

@@ -210,9 +210,11 @@ class ContributionMethods:
             the expected margin; entries add up to the margin.
 
         Raises:
-            UnsupportedModel: the model has no covers, has linear leaves, or its margin is not a
-                sum.
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
+            UnsupportedModel: the model has linear leaves, its margin is not a sum, or a tree is too
+                deep; without a background, covers are missing or do not add up; with one, a path
+                has more than 9 tests, the tables get too large, or the model is on a GPU.
+            InputError: rows, background, n_jobs or iteration_range of the wrong kind, or a
+                background without rows.
 
         Examples:
             >>> predictor.predict_contributions(rows).shape

@@ -223,7 +223,10 @@ def _find_largest(scores: te.Tensor, begin: int, count: int, skips_nan: bool) ->
 
 
 def _pick_larger(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return the pair (column, order of its score) with the larger score, or the first if equal."""
+    """Return that of two pairs (column, order of its score) with the larger score.
+
+    If the scores are equal, it is the one with the smaller column.
+    """
     (i, x), (j, y) = a, b
     takes_a = tirx.any(x > y, tirx.all(tirx.EQ(x, y), i < j))
     return tirx.Select(takes_a, i, j), tirx.Select(takes_a, x, y)

@@ -44,7 +44,7 @@ class Schedule(Nest):
         target: kind of target whose limits directives check, "cpu" or "gpu"; None for both.
         depths: depth of the deepest tree of each round of the model; None if not known.
         rewrites: steps that change the model before it is laid out, in order.
-        hops: depths after the rewrites, for `split_by_depth`; None if not known.
+        hops: depths after the rewrites, for directives such as `split_by_depth`; None if not known.
         likely: hops to the leaves that nine rows of ten reach, for each round; None if not known.
         steps: the trace.
     """

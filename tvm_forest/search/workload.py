@@ -240,7 +240,7 @@ class Workload:
 
     @cached_property
     def columns_by_steps(self) -> dict[int, int]:
-        """Number of searches that code a row, by their steps."""
+        """Number of searches that code a row, by the number of steps of a search."""
         steps = np.concatenate([np.full(1, 0), self._search_steps])
         return {k: int(n) for k, n in enumerate(np.bincount(steps)) if k and n}
 

@@ -63,7 +63,7 @@ class Batcher:
         return len(self._waiting)
 
     async def predict(self, rows: Array, outputs: Sequence[str]) -> Results:
-        """Return outputs of rows.
+        """Return the named outputs of rows, once the batch that they join is predicted.
 
         Raises:
             InputError: the model refuses a row.

@@ -95,7 +95,7 @@ def load_bitcode(code: MachineCode, file: Path) -> tvm.runtime.Executable:
 
 
 def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | None:
-    """Link a shared library; return its form and bytes, or None if there is no linker."""
+    """Link a shared library; return its form and bytes, or None if nothing here can link it."""
     file = folder / "code.so"
     try:
         if sys.platform == "win32" or cc.get_cc() is None:  # MinGW cannot link such a library

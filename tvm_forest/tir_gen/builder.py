@@ -57,7 +57,7 @@ class Builder:
         return load
 
     def put(self, cell: Any, value: Any) -> None:
-        """Overwrite a cell from `hold`, given by its load."""
+        """Store a value in an existing cell; `cell` is the load that `hold` returned for it."""
         self.store(cell.source, value, list(cell.indices))
 
     def add(self, statement: tirx.Stmt) -> None:

@@ -22,10 +22,12 @@ class FrameColumn(NamedTuple):
     """A column of a frame.
 
     Attributes:
-        values: (R,) numbers, or indices into `labels`, -1 for a missing value.
-        missing: bool (R,), true where a value is null (missing, but not NaN); None if no value is.
-        labels: the distinct labels of a column of categories or texts, where None is missing; empty
-            if all values are missing. None in a column of numbers.
+        values: (R,) numbers, or indices into `labels`; a missing value has the index -1, or any
+            number where `missing` is true.
+        missing: bool (R,), true where a value is null, and in a column of Python objects also where
+            it is NaN; may be None if no value is.
+        labels: the labels of a column of categories or texts, whether or not a row has them; a
+            label None stands for a missing value. None in a column of numbers.
         is_text: whether the column has a string type, not its library's type for categories.
         objects: the original values of a column that mixes bools with other numbers, in which True
             is 1 as a number but not as a label; empty otherwise.

@@ -105,7 +105,7 @@ class Lanes:
         return buffer[self.lane] != 0 if is_truth else buffer[self.lane]
 
     def put(self, cell: Any, value: Any) -> None:
-        """Overwrite a buffer from `hold`, given by its load."""
+        """Store a value for each lane in a buffer; `cell` is the load that `hold` returned."""
         self.store(cell.source, value, [self.lane])
 
     def store(self, buffer: Any, value: Any, indices: list[Any]) -> None:
