@@ -268,6 +268,7 @@ def test_the_first_differing_tree_is_named_not_the_first_field() -> None:
     [
         (np.zeros(3), r"shape \(\d+,\), .* got float64 of shape \(3,\)"),
         (np.array(["a"] * 9), "expected numbers"),
+        (np.ma.masked_less(in_dump_order(FOREST), 0), "with a mask"),
         (in_dump_order(FOREST) * np.inf, "infinite or not a number"),
         (in_dump_order(FOREST).astype(np.float64) * 1e300, "infinite or not a number in float32"),
     ],
@@ -282,7 +283,59 @@ def test_arrays_that_are_no_leaf_values_are_refused(values: Any, message: str) -
 def test_linear_leaves_are_taken_from_a_model_only() -> None:
     forest = tvm_forest.load(lightgbm_models.MODELS["linear_holes"]())
     predictor = tvm_forest.build(forest, schedule=lambda start: start)
-    with pytest.raises(InputError, match="linear or weighed; give the model"):
+    with pytest.raises(InputError, match="which are linear; give the model"):
         predictor.update_leaves(in_dump_order(forest))
     predictor.update_leaves(newer := refreshed(forest))
     check(predictor, newer)
+
+
+def test_signed_zeros_of_thresholds_differ_in_their_own_tree() -> None:
+    at = int(np.flatnonzero((FOREST.node_tree == 3) & ~FOREST.is_leaf)[0])
+    zeros = [FOREST.threshold.copy() for _ in range(2)]
+    zeros[0][at], zeros[1][at] = 0.0, -0.0
+    known, other = (replace(FOREST, threshold=x) for x in zeros)
+    predictor = tvm_forest.build(known, schedule=lambda start: start)
+    with pytest.raises(InputError, match="tree 3 .* field 'threshold'"):
+        predictor.update_leaves(other)
+
+
+def test_an_array_is_refused_where_rounds_after_the_best_one_have_leaves_too() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    held = [(rows[:50], np.sin(9 * rows[:50, 1]))]
+    model = xgboost.XGBRegressor(n_estimators=20, max_depth=3, early_stopping_rounds=2)
+    model.fit(rows, rows[:, 0], eval_set=held, verbose=False)
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
+    assert predictor.forest.with_all_rounds is not None
+    with pytest.raises(InputError, match="rounds after the best one, too; give the model"):
+        predictor.update_leaves(in_dump_order(predictor.forest))
+    predictor.update_leaves(model)
+    wanted = model.predict(rows, iteration_range=(0, 1))
+    assert np.array_equal(predictor.predict(rows, iteration_range=(0, 1)), wanted)
+
+
+@pytest.mark.parametrize("method", ["update", "update_leaves"])
+def test_a_predictor_of_some_rounds_is_not_updated_alone(method: str) -> None:
+    predictor = tvm_forest.build(FOREST, schedule=lambda start: start)
+    rows = hard_rows(FOREST, 20, seed=1)
+    before = predictor.predict_margin(rows, iteration_range=(1, 2))
+    with pytest.raises(InputError, match=f"{method}: .* some rounds .* update that one"):
+        getattr(predictor.rounds(1, 2), method)(refreshed(FOREST))
+    assert np.array_equal(predictor.predict_margin(rows, iteration_range=(1, 2)), before)
+    getattr(predictor.rounds(), method)(refreshed(FOREST))
+    check(predictor, refreshed(FOREST))
+
+
+def test_a_leaf_profile_stays_with_its_trees() -> None:
+    rows = hard_rows(FOREST, 50, seed=2)
+    counted = tvm_forest.profile(FOREST, rows)
+    predictor = tvm_forest.build(
+        FOREST,
+        schedule=lambda start: start.tile_nodes(4).represent_as("sparse_peeled"),
+        profile=counted,
+    )
+    predictor.update_leaves(newer := refreshed(FOREST))
+    check(predictor, newer, has_leaves=True)
+    again = pickle.loads(pickle.dumps(predictor))
+    again.update_leaves(refreshed(FOREST, 2))
+    check(again, refreshed(FOREST, 2))
+    assert tvm_forest.Monitor(again).profile.hits.tolist() == counted.hits.tolist()

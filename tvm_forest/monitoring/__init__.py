@@ -10,6 +10,7 @@ takes: Predictor, training rows or a Profile of them; gives: its predictions, an
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import random
 import time
@@ -29,6 +30,8 @@ from ..system.values import replace
 from .drift import Drift, compare_leaves, count_hops
 
 __all__ = ["Drift", "Monitor"]
+
+LOG = logging.getLogger(__name__)
 
 EVERY = 100
 """Rows for each that is observed, if there is time."""
@@ -56,10 +59,10 @@ OBSERVED = ("predict_proba", "predict_margin", "predict_value", "predict_class")
 class Monitor:
     """A predictor that observes a sample of its rows, by the leaves that they reach.
 
-    It has the methods and attributes of the predictor. Rows of `predict`, `predict_proba`,
-    `predict_margin`, `predict_value` and `predict_class` are observed, others by `observe`. Any
-    number of threads may call it. It goes on with the trees of the model that it was made for; make
-    another one for a model that takes its place by `update`.
+    It has the methods of the predictor. Rows of `predict`, `predict_proba`, `predict_margin`,
+    `predict_value` and `predict_class` are observed, others by `observe`. Any number of threads may
+    call it; a copy, such as an unpickled one, has observed no rows. It goes on with the trees of
+    the model that it was made for; make another one for a model that takes its place by `update`.
 
     Attributes:
         predictor: it.
@@ -84,7 +87,8 @@ class Monitor:
             every: how many rows there are for each that is observed at most, 1 for all.
             share: of the time, how much observing may take; then no row is observed until enough
                 time has gone. 1 for no limit.
-            window: a report is of the latest rows that were observed, of so many to twice as many.
+            window: a report is of the latest rows that were observed, of so many to twice as many,
+                and of the rows of a call that are observed beyond them.
 
         Raises:
             InputError: no Predictor, no profile or one of another model, or numbers below 1.
@@ -112,7 +116,7 @@ class Monitor:
         self._forest, self._every, self._window = forest, every, window
         self._known = forest.refuse_unseen(sorted(forest.known_by_column))
         self._counter = LeafCounter(source := _take_source(forest))
-        self._pause = 1 / share - 1  # seconds after one of observing
+        self._share, self._pause = share, 1 / share - 1  # seconds after one of observing
         self._lock, self._random, self._left, self._next = make_lock(), random.Random(), every, 0.0
         self._owed = 0  # rows that were due while there was no time
         empty = np.zeros((0, forest.given_width), object if forest.encoder else forest.row_dtype)
@@ -138,7 +142,15 @@ class Monitor:
             rows: see `Predictor.predict`; what cannot be indexed is left out.
         """
         shape = getattr(rows, "shape", None)
-        count = int(shape[0]) if shape else 1 if isinstance(rows, dict) else len(rows)
+        if not shape and not hasattr(rows, "__len__"):
+            raise InputError(
+                f"observe: argument 'rows': a {type(rows).__name__} has no length; give an array"
+            )
+        is_one = isinstance(rows, dict) or (shape is not None and len(shape) == 1)
+        self._count(rows, 1 if is_one else int(shape[0]) if shape else len(rows))
+
+    def _count(self, rows: Any, count: int) -> None:
+        """Count rows that were predicted, and observe some of them if it is time."""
         self._left -= count
         if self._left <= 0:
             self._sample(rows, count)
@@ -151,8 +163,12 @@ class Monitor:
 
     def _call(self, method: Any, rows: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(rows, *args, **kwargs)
-        self.observe(rows)
+        self._count(rows, len(result))
         return result
+
+    def __reduce__(self) -> Any:
+        options: Any = {"every": self._every, "share": self._share, "window": self._window}
+        return functools.partial(Monitor, **options), (self.predictor, self.profile)
 
     def __repr__(self) -> str:
         return f"<Monitor of 1 in {self._every} rows: {self.predictor!r}>"
@@ -189,7 +205,8 @@ class Monitor:
         """Observe some of the rows that are due of so many, at random, if there is time."""
         begin = time.perf_counter()
         if begin < self._next:
-            self._left, self._owed = max(self._every, CALLS * count), MOST
+            self._left = max(self._every, CALLS * count)
+            self._owed = min(MOST, self._left // self._every)
             return
         with self._lock:
             more, rest = divmod(-self._left, self._every)
@@ -201,18 +218,20 @@ class Monitor:
             self._next = math.inf if self._pause else 0.0  # others go on meanwhile
             most = MOST if self._pause else count
             picks = sorted(self._random.sample(range(count), min(due, count, most)))
+        counts: Any = 0
         spent = time.thread_time()  # without that of other threads
         try:
             part = _take(rows, picks)
             counts = 0 if part is None else self._look_at(part)
-        except InputError:  # rows on a GPU, which only the predictor reads
-            counts = 0
-        with self._lock:
-            spent = time.thread_time() - spent
-            self._next = time.perf_counter() + spent * self._pause
-            self._now = self._now + counts
-            if self._now[0] >= self._window:
-                self._before, self._now = self._now, 0 * self._now
+        except Exception as error:  # of rows that only the predictor reads, such as on a GPU
+            LOG.debug("rows are not observed: %s", error)
+        finally:
+            with self._lock:
+                spent = time.thread_time() - spent
+                self._next = time.perf_counter() + spent * self._pause
+                self._now = self._now + counts
+                if self._now[0] >= self._window:
+                    self._before, self._now = self._now, 0 * self._now
 
     def _look_at(self, rows: Any) -> Array:
         """Return what `_split` takes apart."""
@@ -259,6 +278,8 @@ class Monitor:
         given = (
             to_rows(reference, self._forest) if is_plain else to_objects(reference, self._forest)
         )
+        if not len(given):
+            raise InputError("Monitor: argument 'reference': no rows; give rows of the training")
         parts = (self._look_at(given[at : at + CHUNK]) for at in range(0, len(given), CHUNK))
         rows, hits, missing, _ = self._split(sum(parts, 0 * self._now))
         self._missing = missing / rows if rows else missing * np.nan

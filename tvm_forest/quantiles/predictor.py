@@ -334,6 +334,7 @@ class QuantilePredictor(Predictor):
     # -- methods of Predictor that are refused ----------------------------------------------------
 
     update = _lack("update", "build a predictor of the new model")
+    update_leaves = _lack("update_leaves", "build a predictor of the new model")
     rounds = _lack("rounds", "train a model of fewer trees")
     predict_value = _lack("predict_value", "use predict, or predict_margin for averages of leaves")
     export_library = _lack("export_library", "save it, and load it by Python")

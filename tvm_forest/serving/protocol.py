@@ -37,7 +37,11 @@ from .tensors import (
 SIZE_PARAMETER = "binary_data_size"
 """Parameter of a tensor: the number of its bytes, which follow the JSON."""
 
-_IGNORED = "content_type"  # parameter of an input that only other servers use
+_IGNORED = {
+    *("content_type", "priority", "timeout"),
+    *("sequence_id", "sequence_start", "sequence_end"),
+}
+"""Parameters that clients of other servers send, and that change no number of an answer."""
 
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 """Matches texts, to skip them, and the numbers that Python's clients write but JSON lacks."""
@@ -166,7 +170,7 @@ def _read_parameters(holder: dict[str, Any], where: str, known: Iterable[str]) -
     if not isinstance(parameters, dict):
         raise Refused(f"{where}: field 'parameters': expected an object")
     for name in parameters:
-        if name not in known and name != _IGNORED:
+        if name not in known and name not in _IGNORED:
             have = ", ".join(known) or "none"
             raise Refused(f"{where}: parameter {name!r:.80} is unknown (have: {have})")
     return parameters

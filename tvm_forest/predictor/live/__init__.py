@@ -53,6 +53,7 @@ class LiveMethods:
     request: Any
     _job: Job | None  # until compiled code is there
     _leaf_places: Any = None  # see `refreshing`; found when leaves are first refreshed
+    _is_part = False  # of another predictor, which gives it for `rounds` again
     n_jobs: int | None
     arguments: Any = OfCode()
     libraries: Any = OfCode()
@@ -100,12 +101,14 @@ class LiveMethods:
             model: see `tvm_forest.load`; with the inputs and outputs of the present model.
 
         Raises:
-            InputError: its columns, labels, outputs or their dtypes differ.
+            InputError: its columns, labels, outputs or their dtypes differ, or this predictor comes
+                from `rounds`.
             ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
 
         Examples:
             >>> predictor.update(model)
         """
+        self._refuse_part("update")
         made = updating.make_successor(self._present or self, model)
         with _becoming:
             self._become(made)
@@ -130,10 +133,18 @@ class LiveMethods:
         Examples:
             >>> predictor.update_leaves(predictor.forest)
         """
+        self._refuse_part("update_leaves")
         self.wait()
         made = refreshing.make_refreshed(self._present or self, model)
         with _becoming:
             self._become(made)
+
+    def _refuse_part(self, method: str) -> None:
+        if self._is_part:
+            raise InputError(
+                f"{method}: this predictor has some rounds of another one; update that one, and "
+                "take its rounds"
+            )
 
     @property
     def signature(self) -> str:

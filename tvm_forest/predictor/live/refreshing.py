@@ -124,6 +124,9 @@ def make_refreshed(present: Any, model: Any) -> Predictor:
         forest, signature = canonicalize(origin), ""
         _refuse_other_trees(present.forest, forest)
         signature = "" if origin is forest else origin.signature
+        if present.forest.hits is not None and forest.hits is None:  # of trees that stay
+            signature = origin.signature
+            forest = origin = replace(forest, hits=present.forest.hits)
     if places is None:
         return _lay_out_anew(present, origin)
     _share(present.forest, forest, OF_SHAPE)
@@ -232,23 +235,30 @@ def _share(known: Forest, forest: Forest, names: Iterable[str]) -> None:
 
 def _with_values(forest: Forest, leaf: Array, values: Array) -> Forest:
     """Return a forest with the leaf values that a user gives in the order of the source model."""
-    if forest.is_linear or forest.copied_value is not None or forest.bare_value is not None:
-        raise InputError(
-            "update_leaves: argument 'model': an array does not say all of the leaves of "
-            f"{forest.source}, which are linear or weighed; give the model"
-        )
+    more = (
+        (forest.is_linear, "which are linear"),
+        (forest.copied_value is not None or forest.bare_value is not None, "which are weighed"),
+        (forest.with_all_rounds is not None, "which has rounds after the best one, too"),
+    )
+    for is_so, why in more:
+        if is_so:
+            raise InputError(
+                "update_leaves: argument 'model': an array does not give all leaves of "
+                f"{forest.source}, {why}; give the model"
+            )
     width = forest.leaf_value.shape[1]
     shapes = ((len(leaf),), (len(leaf), 1)) if width == 1 else ((len(leaf), width),)
-    if values.shape not in shapes or values.dtype.kind not in "iuf":
+    is_masked = isinstance(values, np.ma.MaskedArray)
+    if values.shape not in shapes or values.dtype.kind not in "iuf" or is_masked:
         raise InputError(
             f"update_leaves: argument 'model': expected numbers of shape {shapes[0]}, a value for "
-            f"each leaf, got {values.dtype} of shape {values.shape}; leaves are in the order of "
-            "trees and of the numbers that `apply` returns"
+            f"each leaf, got {values.dtype} of shape {values.shape}{' with a mask' * is_masked}; "
+            "leaves are in the order of trees and of the numbers that `apply` returns"
         )
     changed = forest.leaf_value.copy()
     with np.errstate(over="ignore"):
         changed[leaf] = values.reshape(len(leaf), width)
-    if not np.isfinite(changed).all():
+    if not np.isfinite(changed[leaf]).all():
         raise InputError(
             "update_leaves: argument 'model': a value is infinite or not a number in "
             f"{changed.dtype}; give finite ones"
@@ -286,7 +296,8 @@ def _refuse_other_trees(known: Forest, forest: Forest) -> None:
         unit = ROLES[name].unit if isinstance(was, np.ndarray) else "model"
         if unit == "model" or not isinstance(now, np.ndarray) or was.shape != now.shape:
             raise _error(f"its field '{name}' differs from that of the model in use")
-        differs = (was != now).reshape(len(was), -1).any(axis=1)
+        rows = ([row.tobytes() for row in x] for x in (was, now))
+        differs = np.array([one != other for one, other in zip(*rows, strict=True)])
         at = int(np.argmax(differs))
         differing.append((int(known.node_tree[at]) if unit == "node" else at, name))
     if differing:

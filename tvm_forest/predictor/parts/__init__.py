@@ -55,7 +55,10 @@ class PartMethods:
         """
         now = self._present or self
         part = now._rounds.find(now, begin, end)
-        return self if part is now else part
+        if part is now:
+            return self
+        part._is_part = True
+        return part
 
     def _predict_one_of(
         self: Any, rows: Any, which: Any, n_jobs: int | None, iteration_range: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from dataclasses import replace
@@ -309,3 +310,54 @@ def test_compile_keeps_a_profile_for_the_server(tmp_path: Path, capsys: Any) -> 
         main(["compile", str(out), "--profile", str(profile), "-o", str(tmp_path / "b.tvmf")]) == 2
     )
     assert "argument '--profile'" in capsys.readouterr().err
+
+
+class Bare:
+    """Rows that only numpy reads, without a length; `fails` to be taken apart."""
+
+    def __init__(self, rows: Any, fails: bool = False) -> None:
+        self.rows, self.fails = rows, fails
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(self.rows, dtype)
+
+    def __getitem__(self, at: Any) -> Any:
+        if self.fails:
+            raise RuntimeError("not now")
+        return self.rows[at]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_rows_that_only_the_predictor_reads_do_no_harm(fails: bool) -> None:
+    monitor = Monitor(shared(), TRAINING, **ALL)
+    odd = Bare(LATER[:9], fails)
+    for method in ("predict", "predict_margin"):
+        assert np.array_equal(getattr(monitor, method)(odd), getattr(shared(), method)(odd))
+    monitor.predict(LATER[:7])
+    assert monitor.report().rows == (7 if fails else 25)
+    with pytest.raises(InputError, match="observe: argument 'rows': a Bare has no length"):
+        monitor.observe(odd)
+
+
+def test_one_row_by_name_is_one_row() -> None:
+    forest = replace(FOREST, feature_names=tuple("abcd"))
+    monitor = Monitor(build(forest), TRAINING, every=4, share=1)
+    row = pd.Series(LATER[0], index=list("abcd"))
+    for _ in range(400):
+        monitor.predict_margin(row)
+        monitor.observe(row)
+    assert 140 < monitor.report().rows < 260
+
+
+def test_a_copy_watches_anew() -> None:
+    monitor = Monitor(shared(), TRAINING, window=500, **ALL)
+    monitor.predict(LATER)
+    other = pickle.loads(pickle.dumps(monitor))
+    assert other.report().rows == 0
+    other.predict(LATER)
+    assert other.report().mean_psi == monitor.report().mean_psi
+
+
+def test_no_rows_are_no_reference() -> None:
+    with pytest.raises(InputError, match="'reference': no rows"):
+        Monitor(shared(), TRAINING[:0])
