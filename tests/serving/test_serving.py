@@ -323,8 +323,8 @@ def change(**fields: Any) -> dict[str, Any]:
         ({"inputs": [TENSOR], "id": 4}, "'id'"),
         ({"inputs": [TENSOR], "parameters": 4}, "'parameters'"),
         (
-            {"inputs": [TENSOR], "parameters": {"priority": 1}},
-            "the request: parameter 'priority' is unknown (have: binary_data_output)",
+            {"inputs": [TENSOR], "parameters": {"delay": 1}},
+            "the request: parameter 'delay' is unknown (have: binary_data_output)",
         ),
         ({"inputs": [TENSOR], "parameters": {"binary_data_output": 1}}, "true or false"),
         ({"inputs": [TENSOR], "outputs": [{"name": "x"}]}, "no such output (have: predict, "),

@@ -288,6 +288,18 @@ def about(**fields: Any) -> Any:
     return service_pb2.ModelInferRequest.InferInputTensor(**{**ABOUT, **fields})
 
 
+def test_what_clients_of_triton_send_besides_does_not_matter(
+    client: Any, ports: Any, predictor: Any
+) -> None:
+    rows = hard_rows(predictor.forest, 5, 1).astype(np.float32)
+    besides = {"priority": 1, "timeout": 900_000, "sequence_id": 5, "sequence_start": True}
+    over_grpc = client.infer("m", [tensor(tritonclient.grpc, "rows", rows)], **besides)
+    with tritonclient.http.InferenceServerClient(f"127.0.0.1:{ports[0]}") as http:
+        over_http = http.infer("m", [tensor(tritonclient.http, "rows", rows)], **besides)
+    for answer in (over_grpc, over_http):
+        assert np.array_equal(answer.as_numpy("predict"), predictor.predict(rows))
+
+
 @pytest.mark.parametrize(
     ("inputs", "fields", "code", "text"),
     [
@@ -327,9 +339,9 @@ def about(**fields: Any) -> Any:
         ),
         (
             [typed(ROW, "FP32")],
-            {"parameters": {"priority": {"int64_param": 1}}},
+            {"parameters": {"delay": {"int64_param": 1}}},
             "INVALID_ARGUMENT",
-            "the request: parameter 'priority' is unknown (have: none)",
+            "the request: parameter 'delay' is unknown (have: none)",
         ),
         (
             [typed(ROW, "FP32")],
