@@ -8,8 +8,9 @@ collected once. Each mutant is tried in a forked process, which gives the functi
 their changed code and runs the tests, quick ones first, until one fails. If none does, another
 process loads the module from its changed source. A mutant is killed if a test fails, or if the
 tests take many times as long as usual. One that survives shows a test that is missing, or changes
-nothing that can be observed: why, stands in `data/mutants_that_change_nothing.json`. What was found
-lies in build/mutants.json and is not tried again; `--survivors` tries those again that survived.
+nothing that can be observed: why, stands in `tests/data/mutants_that_change_nothing.json`. What was
+found lies in build/mutants.json and is not tried again; `--survivors` tries those again that
+survived.
 Ends with status 1 if a mutant survives that nobody has explained.
 """
 

@@ -1,7 +1,7 @@
 """What holds for every forest, any rows and any schedule; a failure is shown at its smallest.
 
-Schedules are built and run by `test_random_schedules.py` and `test_random_gpu_schedules.py`; what a
-schedule says about itself is in `test_language.py`.
+Schedules are built and run by `test_random_schedules.py`; what a schedule says about itself is in
+`test_language.py`, both in `tests/schedule_prims`.
 """
 
 from __future__ import annotations

@@ -58,11 +58,12 @@ def fields_refused(library: str) -> set[str]:
 
 @pytest.mark.parametrize("library", FILES)
 def test_the_refused_fields_are_those_that_the_checks_name(library: str) -> None:
-    assert names(library, "field") == fields_refused(library)
+    told, refused = names(library, "field"), fields_refused(library)
+    assert told == refused, "name the fields in `list_refused` of the library's SUPPORT"
 
 
 def test_the_page_is_made_of_the_table() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page_text()
+    assert PAGE.read_text(encoding="utf-8") == page_text(), "run tools/support_page.py"
 
 
 def test_the_command_line_shows_every_row(capsys: pytest.CaptureFixture[str]) -> None:
