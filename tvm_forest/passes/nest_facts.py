@@ -30,7 +30,7 @@ NO_LOOP = Loop("", "", 0, 1, 1)  # type: ignore[arg-type]
 """Stands for the facts of a loop that is not part of the schedule."""
 
 SUMS_OF = "tvm_forest.sums_of"
-"""Annotation key: name of the loop whose kind of reduction a loop has."""
+"""Annotation key: name of another loop, whose kind of reduction the annotated loop takes over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +167,10 @@ class NestFacts:
         return list_conditions([x for x in self.nest.guards if x.stop is not None], values, n)
 
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
-        """Return the first row of an iteration, the number of its rows, and their largest number.
+        """Return the rows of the current iteration of the innermost loop `around`.
 
-        The largest number is None if it depends on the number of all rows.
+        The result is the index of the first row, the number of rows, and the largest number of rows
+        of any iteration, which is None if it depends on `n`, the number of all rows.
         """
         first, most = self.reach("batch", around, self.of(around[-1]).children, n)
         if most is None:

@@ -99,7 +99,10 @@ class PlaceInitials:
 
 
 def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
-    """Start parts, sums that are added to other sums, from the neutral values of reductions."""
+    """Start parts, sums that are added to other sums, from the neutral values of reductions.
+
+    If there are parts, blocks also get back the conditions that `rfactor` omits.
+    """
     stores = ir.find_stores(body)
     reductions = [x for x in stores if ops.is_call(x.value, ops.REDUCE)]
     sums = {x.buffer: x.value.args[2] for x in reductions}

@@ -63,7 +63,10 @@ class _Writer:
 
     @classmethod
     def of(cls, facts: NestFacts, n: Any, statement: tirx.Stmt) -> _Writer:
-        """Read the loops and the store of an S-TIR nest; its guards will be written anew."""
+        """Make the writer that replaces an S-TIR nest, from its loops and its only store.
+
+        The guards of the nest are not kept, since they are written anew.
+        """
         steps = {name: amount(loop.step, n) for name, loop in facts.origins.items()}
         origins = {name_of(x): (x.loop_var, steps[name_of(x)]) for x in ir.find_loops(statement)}
         (store,) = ir.find_stores(statement)

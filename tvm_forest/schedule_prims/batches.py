@@ -39,8 +39,11 @@ def edit(given: Edited, start: Callable[[], Schedule], take: Callable[[Any], Any
         start: makes the schedule without directives.
         take: converts an `s_tir.Schedule` to a Schedule.
 
+    Returns:
+        The schedule, or for a mapping a dict of the schedules with the same keys.
+
     Raises:
-        ScheduleError: a function does not return a schedule.
+        ScheduleError: a function does not return a schedule, or `take` refuses TVM's schedule.
     """
     if isinstance(given, Mapping):
         return {key: edit(value, start, take) for key, value in given.items()}

@@ -108,7 +108,7 @@ class Directive:
         return inspect.signature(self.rewrite)
 
     def apply(self, sch: Schedule, arguments: dict[str, Any]) -> Schedule:
-        """Rewrite, check the invariants, and append the step to the trace.
+        """Return the schedule after a step of this directive, with the step in its trace.
 
         Raises:
             ScheduleError: an argument is wrong; `sch` is unchanged.
@@ -152,7 +152,10 @@ DIRECTIVES: dict[str, Directive] = {}
 
 
 def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choices:
-    """Return a `choices` function that offers every `wanted` loop, with each further dict."""
+    """Return a `choices` function that offers as `index` every loop for which `wanted` is true.
+
+    Each loop is offered once with each dict of other arguments in `more`, or once alone.
+    """
 
     def choices(sch: Schedule) -> Iterator[dict[str, Any]]:
         for loop in filter(wanted, sch.loops()):
@@ -239,7 +242,13 @@ def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
 
 
 def check_new_names(sch: Schedule, advice: str, **names: Any) -> None:
-    """Refuse new loop names that are not identifiers, equal each other, or are taken."""
+    """Refuse two new loop names that are not identifiers, equal each other, or are taken.
+
+    Args:
+        sch: the schedule that gets the loops.
+        advice: what the error tells users to do if the names are equal.
+        names: each name, by the argument of the directive that gives it.
+    """
     for argument, name in names.items():
         if not (isinstance(name, str) and name.replace(".", "_").isidentifier()):
             raise Refusal(argument, f"{name!r} is no name; use letters and digits", mark="")

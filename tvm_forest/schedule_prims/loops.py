@@ -76,7 +76,8 @@ def tile(
         parts: the number of tiles, instead of `size`; rows are cut into tiles of ceil(n / parts).
 
     Raises:
-        ScheduleError: no such loop, a name already taken, an annotated loop, or a wrong size.
+        ScheduleError: no such loop, a wrong name or one already taken, an annotated loop, the outer
+            loop of tiles that `parts` made of the rows, or a wrong size or number of parts.
 
     Rewrite:
         for batch in (0, n, 1)   -->   for b0 in (0, n, 64)
@@ -150,7 +151,8 @@ def reorder(sch: Schedule, *indices: str) -> Schedule:
             innermost holds exactly one loop.
 
     Raises:
-        ScheduleError: an unknown or repeated loop, or loops that do not form a chain.
+        ScheduleError: no loop, an unknown, repeated or specialized one, or loops that do not form
+            a chain.
 
     Rewrite:
         for batch          -->   for tree
@@ -203,7 +205,8 @@ def parallel(sch: Schedule, index: str) -> Schedule:
 
     Raises:
         ScheduleError: no such loop, one that runs in another way already, a schedule for GPUs, or
-            loops between it and another parallel one.
+            another parallel loop around it that has `cache` or is not directly around it, or that
+            is inside it so.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   parallel b0 in (0, n, 64)

@@ -92,7 +92,7 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
 
     Raises:
         ScheduleError: no such loop, a class loop, cached already, another word, an unbounded set of
-            rows, or interleaved walks of several iterations.
+            rows, an interleaved or simdized loop, or a parallel loop around another parallel one.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # cache pack

@@ -65,7 +65,8 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
         factor: walks that advance together, 2 to 32.
 
     Raises:
-        ScheduleError: no such loop, not a leaf, a class loop, annotated, or a factor out of range.
+        ScheduleError: no such loop, not a leaf, a class loop, one that runs in another way or has
+            `cache` already, or a factor out of range.
 
     Rewrite:
         for b1 in (0, 64, 1)   -->   for b1 in (0, 64, 1)   # interleave 8
@@ -153,7 +154,7 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
             (`build` checks that).
 
     Raises:
-        ScheduleError: no such loop, hops out of range, or unrolled already.
+        ScheduleError: no such loop, hops out of range, unrolled already, or `check` is not a bool.
 
     Rewrite:
         for d1 in (0, 40, 1)   -->   for d1 in (0, 40, 1)   # peel_walk 2
@@ -171,7 +172,10 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 
 
 def list_lane_problems(nest: Loop) -> Iterator[Problem]:
-    """Yield a problem for each simdized loop that a later step left without lanes."""
+    """Yield a problem for each simdized loop whose iterations no longer fit the lanes of a vector.
+
+    A later step may have changed their number or their step.
+    """
     for loop in (x for x in nest.traverse() if x.simdize):
         refused = _find_no_lanes(loop, loop.simdize or "")
         if refused is not None:
@@ -223,8 +227,9 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
             the layout of this name. `unroll_walk` and `peel_walk` have no effect on the last four.
 
     Raises:
-        ScheduleError: no such loop, not a leaf, the wrong kind of loop, or a number of iterations
-            that is not allowed.
+        ScheduleError: no such loop, not a leaf, one that runs in another way or has `cache`
+            already, another word, the wrong kind of loop, or a number of iterations or a step that
+            is not allowed.
 
     Rewrite:
         for b1 in (0, 16, 1)   -->   for b1 in (0, 16, 1)   # simdize gather

@@ -48,11 +48,11 @@ COPY_BYTES = 16
 class CacheTrees(NestPass):
     """Copies the trees of an iteration of loops with the directive `cache`, and reads the copies.
 
-    Prefetching is no copy: loops with `cache` "prefetch" are left unchanged.
+    Loops whose `cache` is neither "auto" nor "shared", such as "prefetch", are left unchanged.
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the loops; walks have been lowered to loads already.
+        """Put copies into the loops, and read these; walks must be lowered to loads before.
 
         Raises:
             ScheduleError: a loop has the directive, and the layout does not support copies.
@@ -102,7 +102,7 @@ class _TreeCopier:
     def copy(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         """Insert a copy of all trees that an iteration of a loop can reach, and read the copies.
 
-        Return None for statements without the directive.
+        Return None for statements without the directive, and for loops that do not read the buffer.
         """
         fact = self.facts.of(s)
         if fact.kind != "tree" or fact.cache not in COPYING:

@@ -146,7 +146,11 @@ class _BlockWriter:
         return [tirx.BufferStore(slot, value, [number]), *self._split_shuffles(rest)]
 
     def _around_barrier(self, part: tirx.Stmt) -> list[tirx.Stmt]:
-        """Split a statement that contains a barrier."""
+        """Return loops over threads for a statement with a barrier inside; none for a barrier.
+
+        Raises:
+            BuildError: not all threads may reach the barrier, or its place is not supported.
+        """
         if isinstance(part, tirx.Evaluate):
             return []
         if isinstance(part, tirx.SeqStmt):

@@ -199,7 +199,7 @@ class _Reader:
 
     @property
     def _shares(self) -> Iterator[Share]:
-        """Yield the possible shares of the rows: n / parts, where parts is the extent of a loop."""
+        """Yield the possible shares of the rows: n / parts, rounded up, for the extents of loops."""
         for loop in self.walk.around:
             if isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1:
                 yield Share(int(loop.extent))
@@ -288,7 +288,11 @@ class _Reader:
 
 
 def _read_steps(loop: tirx.For, text: Any) -> list[TraceStep]:
-    """Return the directives in the annotation `STEPS`: those that copy a loop, and those after."""
+    """Return the directives in the annotation `STEPS`: those that copy a loop, and those after.
+
+    Raises:
+        ScheduleError: the annotation holds anything else.
+    """
     try:
         steps = [*map(TraceStep.of, json.loads(text))]
         if not DIRECTIVES_OF_LOOPS.issuperset(step.do for step in steps):

@@ -15,7 +15,7 @@ from . import Loop
 
 Told = dict[str, Any]
 Marks = Mapping[str, Told]
-"""Settings of a loop, by the names of the directives."""
+"""Settings of loops: for each loop's name, a dict of its settings by the names of directives."""
 
 MARKS: dict[str, tuple[str, ...]] = {
     "parallel": ("parallel",),
