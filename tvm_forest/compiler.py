@@ -153,7 +153,7 @@ def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
     """Lower the functions of a request whose model has been laid out.
 
     Raises:
-        ScheduleError: see `compile_forest`.
+        ScheduleError, BuildError, InputError: see `compile_forest`.
     """
     for sch in dict.fromkeys(request.schedules.values()):
         check_walks(sch)
@@ -341,6 +341,10 @@ def lower_scheduled(
     """Lower a scheduled function; return it, and if a loop is parallel a variant with threads.
 
     Both are found by their names: the serial function is `name`, the other "<name>_parallel".
+
+    Raises:
+        ScheduleError: the loops cannot be read, or exceed the limits of a GPU.
+        BuildError, InputError: see `cpu.tvm_target`.
     """
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)

@@ -205,8 +205,8 @@ def parallel(sch: Schedule, index: str) -> Schedule:
 
     Raises:
         ScheduleError: no such loop, one that runs in another way already, a schedule for GPUs, or
-            another parallel loop around it that has `cache` or is not directly around it, or that
-            is inside it so.
+            another parallel loop around or inside it, unless one is directly inside the other, and
+            the outer one has no `cache`.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   parallel b0 in (0, n, 64)

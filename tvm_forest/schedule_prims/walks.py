@@ -54,8 +54,8 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
 
     The walks are independent, so their loads overlap. Over rows they share the tree; over trees
     they may end at different depths, and a walk that has ended stays at its leaf. Remaining
-    iterations form a smaller group; remaining rows, whose number is unknown, form groups of 8, 4, 2
-    and 1.
+    iterations form a smaller group; remaining rows, whose number is unknown, form groups of half
+    of `factor`, a quarter, and so on down to 1.
 
     Pass: LowerWalks.
 
@@ -213,7 +213,7 @@ def _find_no_lanes(loop: Loop, how: str) -> str | None:
 def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     """Make the iterations of a leaf loop the lanes of one vector walk.
 
-    A tile that is not full is walked in groups of at most 8 rows.
+    With "gather", a tile that is not full is walked in groups of at most 8 rows.
 
     Pass: LowerWalks (`tensorize` needs full tiles, and matches the operator's arguments literally).
 
@@ -224,7 +224,8 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
             and go through a tree by selections, only with the layout of bit planes; "permute", 16
             rows go through 4 trees at once in registers, only with the layout of levels; "octets",
             a row goes through 8 trees at once, and "pieces", through all of them, each only with
-            the layout of this name. `unroll_walk` and `peel_walk` have no effect on the last four.
+            the layout of this name. `unroll_walk` and `peel_walk` have no effect on the last four,
+            and `peel_walk` has none on full tiles with "gather".
 
     Raises:
         ScheduleError: no such loop, not a leaf, one that runs in another way or has `cache`

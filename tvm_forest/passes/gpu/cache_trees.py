@@ -1,6 +1,7 @@
 """Copies trees into a GPU block's shared memory before they are walked.
 
-takes: a lowered function with the directive `cache` on loops over trees; gives: it with copies.
+takes: a lowered function with the directive `cache` on loops over trees; gives: the function, with
+copies of trees that its loads read.
 
     for t0 in range(20):   # cache auto        for t0 in range(20):
         for t1 in range(5):                        near_nodes[0:end - begin] = nodes[begin:end]

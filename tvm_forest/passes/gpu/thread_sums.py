@@ -195,7 +195,7 @@ class _RegisterSums:
         return tvm_ffi.structural_map(self.statement, kinds)
 
     def _shuffle(self, distance: int, width: int) -> tirx.Stmt:
-        """Return a statement that adds the sum of another thread to this thread's own, by a shuffle.
+        """Return a statement by which a thread adds another thread's sum to its own, by a shuffle.
 
         The other thread is `distance` further in the group of `width` threads.
         """

@@ -199,7 +199,7 @@ class _Reader:
 
     @property
     def _shares(self) -> Iterator[Share]:
-        """Yield the possible shares of the rows: n / parts, rounded up, for the extents of loops."""
+        """Yield the possible shares of the rows: ceil(n / parts), with the extent of a loop."""
         for loop in self.walk.around:
             if isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1:
                 yield Share(int(loop.extent))

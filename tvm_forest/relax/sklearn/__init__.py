@@ -193,7 +193,10 @@ def _gives_labels(forest: Forest) -> bool:
 
 
 def _texts(forest: Forest, names: list[str]) -> dict[str, Any]:
-    """Return the string labels by the name of their output; empty for numeric labels."""
+    """Return the string labels by the name of their output, "predict".
+
+    Empty if labels are numbers, or if labels are not among the outputs.
+    """
     labels = forest.labels
     is_text = labels is not None and labels.dtype.kind not in "iufb"
     return {"predict": labels} if is_text and "predict" in names and _gives_labels(forest) else {}

@@ -60,7 +60,10 @@ class BitWalker(BlockWalker):
         return i64(count)
 
     def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
-        """Sum the leaves of several oblivious trees in registers, if all add to the same sums."""
+        """Return code that sums the leaves of several oblivious trees in registers.
+
+        None if a tree may not be oblivious, or if the trees do not add to the same sums of a row.
+        """
         layout: Any = self.layout
         if layout.depths or layout.lists or not _is_sum(trees.body.body, trees.loop_var):
             return None
