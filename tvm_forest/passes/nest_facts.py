@@ -73,7 +73,7 @@ class NestFacts:
         return self.forms.get(self.of(loop).name)
 
     def is_parallel(self, loop: tirx.Stmt) -> bool:
-        """Return whether a loop is parallel or will become so."""
+        """Return whether a loop is parallel, or `FuseParallel` will make it parallel."""
         is_already = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
         return is_already or self.of(loop).parallel
 
@@ -139,7 +139,9 @@ class NestFacts:
     def span(
         self, kind: Kind, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the first row or class of a loop, how many it has here, and at most anywhere.
+        """Return the index of a loop's first row or class, their number, and the largest number.
+
+        The first two hold for the current iteration of the loops around, the last one for any.
 
         With loops on a GPU, the number here is the largest number too, a constant: dividing by it
         is cheap.

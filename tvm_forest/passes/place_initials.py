@@ -44,7 +44,10 @@ class SeparateSums(NestPass):
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite what is before and after the walks; a function without a nest stays as it is."""
+        """Move initial values before the walks, and mark the epilogue, or make it parallel.
+
+        A function without a nest is returned unchanged.
+        """
         loops, walk = self.facts.nest.loops(), find_walk_block(func)
         if walk is None or not loops:
             return func

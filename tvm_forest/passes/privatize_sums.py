@@ -260,7 +260,10 @@ class _Dimension:
         return self.margin, [self.rows[0] + r, self.classes[0] + c]
 
     def add(self, code: Builder, width: int, shares_rows: bool) -> None:
-        """Emit the reduction, `width` rows at once; threads that share rows take blocks of them."""
+        """Emit the reduction on a CPU, with `width` rows in each vector.
+
+        With `shares_rows`, the blocks of `BLOCK_ROWS` rows run in parallel, if there are several.
+        """
         rows = self.rows[1]
         if not shares_rows or (isinstance(rows, tirx.IntImm) and int(rows) <= BLOCK_ROWS):
             return self._add_rows(code, width, ir.i64(0), rows)

@@ -90,7 +90,7 @@ def _error(where: str, what: str) -> ScheduleError:
 
 
 def select_schedule(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
-    """Return the schedule that serves a batch of so many rows."""
+    """Return the schedule that serves a batch of `rows` rows."""
     keys = sorted(schedules)
     return schedules[keys[max(0, bisect_right(keys, rows) - 1)]]
 

@@ -213,7 +213,11 @@ def check_word(argument: str, value: Any, words: Iterable[str]) -> None:
 
 
 def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
-    """Return the loop with this name, or raise an error that lists the loops it could be."""
+    """Return the loop with this name.
+
+    Raises:
+        Refusal: there is none; the message names the loops that replaced it, or all loops.
+    """
     if isinstance(name, str):
         if name in sch.names():
             return sch[name]

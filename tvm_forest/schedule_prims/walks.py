@@ -128,7 +128,7 @@ def _check_hops(sch: Schedule, loop: Loop, hops: int, depths: Array) -> None:
 
 
 def _find_annotated(path: tuple[Loop, ...]) -> list[Loop]:
-    """Return the loops with directives for walks; the last one applies."""
+    """Return the loops of a path with `unroll_walk` or `peel_walk`; the last one's applies."""
     return [loop for loop in path if loop.hops is not None or loop.peel is not None]
 
 
@@ -329,7 +329,11 @@ def _find_form(sch: Nest, leaf: Loop, forest: TreeDepths) -> WalkForm:
 
 
 def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> int:
-    """Return the hops of unrolled walks through some trees, enough to reach all leaves."""
+    """Return the hops of unrolled walks through some trees, enough to reach all leaves.
+
+    Raises:
+        ScheduleError: the loop's own number is too small, or the trees are too deep.
+    """
     deepest = int(depths.max())
     hops = deepest if loop.hops == "depth" else int(loop.hops or 0)
     if deepest <= hops <= MAX_HOPS:
@@ -342,7 +346,10 @@ def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> 
 
 
 def _count_likely_hops(sch: Nest, loop: Loop, forest: TreeDepths, trees: Array) -> int:
-    """Return the hops to the leaves that nine rows of ten reach, the most over some trees."""
+    """Return the hops to the leaves that nine rows of ten reach, the largest number of some trees.
+    Raises:
+        ScheduleError: the likely hops are not known.
+    """
     if forest.likely is None:
         what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
         raise make_error(sch, "peel_walk", what, loop.name)

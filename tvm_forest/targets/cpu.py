@@ -175,7 +175,10 @@ def _find_features() -> dict[str, bool]:
 
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
-    """Compile lowered functions to machine code, with the function `SET_LAUNCHER`."""
+    """Compile lowered functions, and the function `SET_LAUNCHER`, to machine code.
+
+    `SET_LAUNCHER` takes the address of the function that is to run the parallel loops.
+    """
     setter = make_launcher_setter().with_attr("target", target)
     return compile_alone(tvm.IRModule({**mod.functions, SET_LAUNCHER: setter}), target)
 

@@ -62,8 +62,8 @@ class Chunk(NamedTuple):
     """Rows that are coded column by column.
 
     Attributes:
-        first: first row of the block.
-        start: rows of the block before the chunk.
+        first: index of the block's first row among all rows.
+        start: number of rows of the block before the chunk.
         left: number of rows in the chunk, at most 64.
     """
 

@@ -246,7 +246,11 @@ class BitWalk:
         return self.code.buffer("bits", shape, "uint64")
 
     def _join_words(self, bits: Any, joined: list[Any]) -> None:
-        """Assemble 8-bit numbers from bits, 8 bits of the leaf numbers for each buffer `joined`."""
+        """Assemble the bits of leaf numbers to 8-bit numbers, and store these.
+
+        The lowest 8 bits of each leaf number go to the first of the buffers `joined`, the next 8 to
+        the second.
+        """
         count, all_of_them = int(bits.shape[0]), lanes(i64(0), NUMBER_BITS)
         for part, into in enumerate(joined):
             first = part * NUMBER_BITS
