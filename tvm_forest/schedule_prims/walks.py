@@ -347,6 +347,7 @@ def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> 
 
 def _count_likely_hops(sch: Nest, loop: Loop, forest: TreeDepths, trees: Array) -> int:
     """Return the hops to the leaves that nine rows of ten reach, the largest number of some trees.
+
     Raises:
         ScheduleError: the likely hops are not known.
     """
