@@ -226,8 +226,8 @@ def compile(
 
     Raises:
         ScheduleError: the module is of another type, a function has no attributes about a model, a
-            loop or an annotation cannot be read, the directive for an annotation is refused, or
-            the schedule does not suit the target or `exact`.
+            loop or an annotation cannot be read, the directive for an annotation is refused, the
+            schedule does not suit the target or `exact`, or two functions get the same name.
         InputError, BuildError: see `build`.
     """
     module = module.mod if isinstance(module, s_tir.Schedule) else module

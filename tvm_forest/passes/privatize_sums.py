@@ -111,7 +111,7 @@ def _share_variable(region: tirx.For, variables: set[Any], first: tirx.For) -> t
 
 
 def _zero_outside(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
-    """Replace the variables by 0 in all statements that are not inside their loops."""
+    """Replace each of some loop variables by 0 in the statements that are not inside its loop."""
 
     def close(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         if isinstance(s, tirx.For):

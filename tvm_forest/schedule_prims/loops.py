@@ -99,7 +99,11 @@ def tile(
 
 
 def _find_stride_of_tiles(loop: Loop, size: Any, parts: Any) -> Stride:
-    """Check the arguments of `tile`, and return the distance between two tiles."""
+    """Check the arguments of `tile`; return the distance from one tile to the next.
+
+    Raises:
+        Refusal: an argument is wrong.
+    """
     argument, value = ("parts", parts) if size is None else ("size", size)
     if (size is None) == (parts is None):
         raise Refusal("size", "give either 'size' or 'parts'", mark="")

@@ -1,6 +1,7 @@
 """Directives about memory: represent_as, cache.
 
-takes: Schedule; gives: Schedule with a layout, or an annotation that the pass CacheNear acts on.
+takes: Schedule; gives: Schedule with a layout, or an annotation that the passes CacheNear, CodeRows
+and CacheTrees act on.
 """
 
 from __future__ import annotations

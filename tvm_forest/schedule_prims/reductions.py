@@ -1,6 +1,7 @@
 """Directives for how the partial sums of parallel tree loops are added up.
 
-takes: Schedule; gives: Schedule with an annotation that the pass PrivatizeSums acts on.
+takes: Schedule; gives: Schedule with an annotation that the passes PrivatizeSums and ThreadSums act
+on.
 
 Concurrent iterations of a tree loop conflict, since two of them add to the same margin. Each
 iteration therefore gets a partial sum of its own, and these are added when the loop ends. S-TIR's

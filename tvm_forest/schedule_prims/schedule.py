@@ -183,7 +183,7 @@ class Schedule(Nest):
             marks: settings of each loop without copies, by its name, see `nest.marks`.
 
         Raises:
-            ScheduleError: a directive refuses it.
+            ScheduleError: a directive refuses a step or a setting.
         """
         new = self
         for step in steps:

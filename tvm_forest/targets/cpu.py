@@ -141,7 +141,7 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
 
 
 def abilities(target: tvm.target.Target) -> frozenset[str]:
-    """Return the abilities and tuning hints of a target, by LLVM's names."""
+    """Return the CPU features and tuning hints of a target, by LLVM's names."""
     return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
 
 

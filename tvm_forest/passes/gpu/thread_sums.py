@@ -135,7 +135,7 @@ class _RegisterSums:
         return list(self.serial) or [ir.i64(0)]
 
     def write(self) -> tirx.Stmt:
-        """Return the statement, between the loads and the stores of the sums."""
+        """Return code that sets the registers, runs the statement on them, and stores the sums."""
         store, load = self.store, tirx.BufferLoad(self.sums, self._place)
         before = tirx.BufferLoad(store.buffer, list(store.indices))
         how = store.value.args[-1].value

@@ -69,6 +69,7 @@ def from_sklearn(
         InputError: an argument is unknown, or the last step has no such method.
         UnsupportedModel: a step cannot be compiled exactly; the error names it.
         ModelFormatError: a step is not fitted, or is not a model.
+        ScheduleError: see `tvm_forest.relax.predict`.
     """
     names = [outputs] if isinstance(outputs, str) else list(outputs)
     steps = _list_steps(pipeline)

@@ -57,7 +57,7 @@ class Loop:
 
     Attributes:
         name: unique in the schedule.
-        kind: what the index counts.
+        kind: what the index counts: rows ("batch"), outputs ("class") or rounds of trees ("tree").
         start: first value.
         stop: bound, exclusive; None means n, the number of rows.
         step: distance between two values; a Share where rows were tiled into a number of parts.

@@ -186,7 +186,7 @@ class ColumnSearch:
         coder: stores the results.
         code: where statements go.
         buffers: buffers of the model, by name.
-        columns: the group of the column.
+        columns: the group of columns searched by the same code to which the column belongs.
         column: number of the column.
         results: buffers for the results, by name.
     """
