@@ -129,7 +129,10 @@ def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _stay_in_domain(realize: Any) -> Any:
-    """Return a block with the bounds of its axes as conditions, since `rfactor` omits them."""
+    """Replace a block's condition by the bounds of its axes, some of which `rfactor` omits.
+
+    A block without a condition is returned unchanged.
+    """
     if not isinstance(realize.predicate, tirx.IntImm):
         return realize
     axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)

@@ -132,7 +132,7 @@ class Directive:
         return replace(new, steps=(*sch.steps, TraceStep(self.name, stored)))
 
     def _blame(self, problem: Problem) -> str:
-        """Return the error text for a broken invariant, with the name of the loop argument."""
+        """Return the error text for a problem of the nest, with the name of the loop argument."""
         loops = (x for x in self.signature.parameters if x in ("index", LIST_PARAMETER))
         return f"argument '{next(loops, 'self')}': {problem}"
 
@@ -229,7 +229,11 @@ def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
 
 
 def find_unassigned(sch: Schedule, index: str) -> Loop:
-    """Return a loop whose way of running no directive has set yet, or refuse it."""
+    """Return the loop `index`.
+
+    Raises:
+        Refusal: there is no such loop, or a directive has set how its iterations run.
+    """
     loop = find_loop(sch, index)
     if loop.is_assigned:
         raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
@@ -237,7 +241,11 @@ def find_unassigned(sch: Schedule, index: str) -> Loop:
 
 
 def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
-    """Return a leaf loop whose way of running no directive has set yet, or refuse it."""
+    """Return the leaf loop `index`.
+
+    Raises:
+        Refusal: as for `find_unassigned`, or the loop is not a leaf loop.
+    """
     loop = find_unassigned(sch, index)
     if find_leaf_loops(loop, sch.vectors) != (loop,):
         inside = f"contains '{loop.children[0].name}'"

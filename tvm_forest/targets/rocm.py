@@ -146,7 +146,7 @@ def tvm_target(gpu: str) -> tvm.target.Target:
 
 
 def wavefront(gpu: str) -> int:
-    """Return the number of GPU threads that run in lockstep."""
+    """Return the number of threads that run in lockstep on a GPU, such as "gfx942"."""
     spec = {"kind": "llvm", "mtriple": TRIPLE, "mcpu": gpu}
     features = tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(spec))
     return 32 if "wavefrontsize32" in map(str, features) else 64

@@ -112,7 +112,10 @@ class _Reader:
     analyzer: sym.Analyzer = field(default_factory=sym.Analyzer)
 
     def read(self, sch: Schedule) -> tuple[Schedule, Schedule]:
-        """Replace the loops of a schedule by those around the walk; see `find_schedules`."""
+        """Return a schedule with the loops around the walk instead of its own.
+
+        There are two results, without and with annotations, as of `find_schedules`.
+        """
         factors, steps = self._find_factors(), list[TraceStep]()
         facts, marks = dict[Any, Loop](), dict[str, Told]()
         for loop in self.walk.around:
