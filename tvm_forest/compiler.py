@@ -302,7 +302,7 @@ def _add_twin(
 
 
 def compile_tally(name: str, rank_dtype: str, target: Target) -> Library:
-    """Compile the code of one tally of samples in leaves, such as "mean", which fits all models.
+    """Compile the code of one tally of samples in leaves, such as "mean"; it serves all models.
 
     See `tir_gen.leaf_samples` for the tallies, and for what the functions take.
 

@@ -140,6 +140,6 @@ class _RowCoding:
 
 
 def _is_packed_inside(loop: Loop) -> bool:
-    """Return whether an inner loop, inside row loops only, has `cache` for its rows."""
+    """Return whether a loop inside, within row loops only, has `cache` other than "prefetch"."""
     inside = [x for x in loop.children if x.kind == "batch"]
     return any(x.cache not in (None, "prefetch") or _is_packed_inside(x) for x in inside)

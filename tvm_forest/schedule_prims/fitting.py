@@ -40,7 +40,7 @@ def check_schedule(where: str, sch: Any) -> None:
 
 
 def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
-    """Refuse a value that is not a Schedule, or a schedule of another model.
+    """Refuse a value that is not a Schedule, or a schedule for a model of another size.
 
     Raises:
         ScheduleError: `sch` is not a Schedule, or was made for a model of another size.

@@ -150,7 +150,7 @@ class _TreeCopier:
         return size if self.ends == [size * tree for tree in range(len(self.ends))] else 0
 
     def _count_together(self) -> int:
-        """Return the number of elements that a thread copies at once: 16 bytes of them, or 1."""
+        """Return the number of elements that a thread copies at once: those of 16 bytes, or 1."""
         item = tvm.DataType(self.elements.dtype).itemsize
         width = max(1, COPY_BYTES // item)
         whole = all(end % width == 0 for end in self.ends) and len(self.elements.shape) == 1

@@ -226,7 +226,7 @@ def _load(name: str, pointer: str, at: int, kind: str) -> list[str]:
 
 
 def _do(vectors: Vectors, name: str, lines: list[str], arguments: dict[str, Any]) -> tirx.Stmt:
-    """Return a statement that calls a function for its side effects."""
+    """Define an LLVM IR function, and return a statement that calls it for its side effects."""
     call = vectors.call(name, "int32", lines, "0", **arguments)
     return tirx.Evaluate(tirx.call_extern("int32", call.args[0].value, *call.args[1:]))
 

@@ -75,7 +75,7 @@ class BitWalker(BlockWalker):
         return code.finish()
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Return the walk of all rows through one tree, and what their leaves are used for."""
+        """Return the walk of all rows through one tree, and the stores that use their leaves."""
         code = Builder()
         self._emit(code, [loop], fact)
         return code.finish()

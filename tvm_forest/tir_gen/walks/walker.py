@@ -73,7 +73,7 @@ class Walker:
         return None
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Return the code of a leaf loop: its walks, and what their leaves are used for.
+        """Return the code of a leaf loop: its walks, and the stores that use their leaves.
 
         Args:
             loop: the leaf loop, whose body is one walk, see `is_one_walk`.
