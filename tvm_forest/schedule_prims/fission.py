@@ -218,7 +218,7 @@ def _find_known_depths(sch: Schedule, by: str) -> tuple[int, ...]:
 
 
 def _annotate_walks(by: str, hops: int) -> dict[str, Any]:
-    """Return the annotation of a piece: unrolled hops, or None above 64; or up to 64 peeled hops."""
+    """Return the annotation of a piece: unrolled hops, None above 64; or up to 64 peeled hops."""
     if by == "depth":
         return {"hops": hops if hops <= MAX_HOPS else None}
     return {"peel": min(hops, MAX_HOPS) or None}
