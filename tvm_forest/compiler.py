@@ -153,7 +153,7 @@ def lower_request(request: BuildRequest, laid_out: LaidOut) -> Lowered:
     """Lower the functions of a request whose model has been laid out.
 
     Raises:
-        ScheduleError: see `compile_forest`.
+        ScheduleError, BuildError, InputError: see `compile_forest`.
     """
     for sch in dict.fromkeys(request.schedules.values()):
         check_walks(sch)
@@ -226,8 +226,8 @@ def compile(
 
     Raises:
         ScheduleError: the module is of another type, a function has no attributes about a model, a
-            loop or an annotation cannot be read, the directive for an annotation is refused, or
-            the schedule does not suit the target or `exact`.
+            loop or an annotation cannot be read, the directive for an annotation is refused, the
+            schedule does not suit the target or `exact`, or two functions get the same name.
         InputError, BuildError: see `build`.
     """
     module = module.mod if isinstance(module, s_tir.Schedule) else module
@@ -302,7 +302,7 @@ def _add_twin(
 
 
 def compile_tally(name: str, rank_dtype: str, target: Target) -> Library:
-    """Compile the code of one tally of samples in leaves, such as "mean", which fits all models.
+    """Compile the code of one tally of samples in leaves, such as "mean"; it serves all models.
 
     See `tir_gen.leaf_samples` for the tallies, and for what the functions take.
 
@@ -341,6 +341,10 @@ def lower_scheduled(
     """Lower a scheduled function; return it, and if a loop is parallel a variant with threads.
 
     Both are found by their names: the serial function is `name`, the other "<name>_parallel".
+
+    Raises:
+        ScheduleError: the loops cannot be read, or exceed the limits of a GPU.
+        BuildError, InputError: see `cpu.tvm_target`.
     """
     machine = cpu.tvm_target(target)
     abilities = None if target.on_gpu else cpu.abilities(machine)

@@ -202,7 +202,8 @@ def _ask_windows() -> frozenset[str]:
 def abilities_of(options: dict[str, Any]) -> frozenset[str]:
     """Return what is known of the features of the CPU that options name, by Linux's names.
 
-    They are those of `CPUS`, and `OLD` for a CPU that is not there; "neon" for 64-bit Arm.
+    They are those in `CPUS`, and none for a CPU that is not in it. For every 64-bit Arm CPU that a
+    "mtriple" names, only "neon" is known.
     """
     if str(options.get("mtriple", "")).startswith(("aarch64", "arm64")):
         return frozenset({"neon"})

@@ -83,7 +83,8 @@ class CacheNear(NestPass):
     def _with_prefetch(self, loop: tirx.For, rows: Any, around: Around, whole: bool) -> tirx.Stmt:
         """Return the body of a loop, preceded by a prefetch of the next iteration's data.
 
-        With `whole`, all data of the next trees are prefetched, else their beginning. The last
+        A loop over trees prefetches the next tree: with `whole` all of it, if its layout can list
+        the cache lines, else its first nodes. A loop over rows prefetches the next rows. The last
         iteration prefetches its own data.
         """
         var = loop.loop_var
@@ -128,7 +129,7 @@ class CacheNear(NestPass):
 def change_in_blocks(
     facts: NestFacts, body: tirx.Stmt, change: Callable[[tirx.Stmt], tirx.Stmt]
 ) -> tirx.Stmt:
-    """Apply `change` to the code of a block, inside all nested loops over the grid."""
+    """Return `body` with `change` applied inside the loops over GPU blocks that it begins with."""
     if isinstance(body, tirx.For) and facts.level(body) == "grid":
         return ir.change_loop(body, body=change_in_blocks(facts, body.body, change))
     return change(body)
@@ -141,7 +142,7 @@ def walks_of(body: tirx.Stmt, rows: Any) -> list[tvm.ir.Call]:
 
 
 def redirect_walks(body: tirx.Stmt, rows: Any, near: Callable[[Any], Any]) -> tirx.Stmt:
-    """Redirect walks from each row to its copy `near(row)`."""
+    """Return code whose walks read `near(r)`, a load from a copy, in place of row r of `rows`."""
 
     def redirect(call: tvm.ir.Call) -> tvm.ir.Call:
         if not (ops.is_call(call, *ops.WALKS) and call.args[0].source.same_as(rows)):

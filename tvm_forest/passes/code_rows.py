@@ -71,7 +71,7 @@ class _RowCoding:
     Attributes:
         facts: facts about the loops.
         rows: buffer of the rows.
-        coder: emits the code.
+        coder: emits the statements that code rows.
     """
 
     facts: NestFacts
@@ -106,9 +106,9 @@ class _RowCoding:
 
         Args:
             body: code with walks.
-            first: the first row.
-            here: number of rows.
-            most: the largest number of rows.
+            first: index of the first row that is coded.
+            here: number of rows that are coded.
+            most: the largest value of `here`, for which the buffer of codes has room.
             scope: memory scope of the codes.
         """
         calls = walks_of(body, self.rows)
@@ -122,13 +122,16 @@ class _RowCoding:
         return code.finish()
 
     def _may_hold_codes(self, loop: tirx.For) -> bool:
-        """Return whether a loop may contain coding: not a leaf loop, nor an outer fused loop."""
+        """Return whether rows may be coded inside a loop.
+
+        They may not in a leaf loop, nor in a parallel loop that is fused with one inside.
+        """
         parallel = self.facts.is_parallel
         fused = parallel(loop) and any(map(parallel, find_loops(loop.body)))
         return self.facts.form(loop) is None and not fused
 
     def _ends_fused(self, s: tirx.Stmt, around: Around) -> bool:
-        """Return whether a loop is fused with those around it, and walks take rows in groups.
+        """Return whether a loop is fused with the one around it, and walks take rows in groups.
 
         Then each iteration of the fused loop codes the rows that it needs, though others may too.
         """
@@ -137,6 +140,6 @@ class _RowCoding:
 
 
 def _is_packed_inside(loop: Loop) -> bool:
-    """Return whether an inner loop, inside row loops only, has `cache` for its rows."""
+    """Return whether a loop inside, within row loops only, has `cache` other than "prefetch"."""
     inside = [x for x in loop.children if x.kind == "batch"]
     return any(x.cache not in (None, "prefetch") or _is_packed_inside(x) for x in inside)

@@ -86,7 +86,10 @@ class LowerWalks(NestPass):
     def _lower_other(
         self, comparer: Comparer, s: tirx.Stmt, around: tuple[tirx.For, ...]
     ) -> tirx.Stmt | None:
-        """Lower a walk that was scheduled by TVM's own primitives, not by a directive."""
+        """Lower a walk that was scheduled by TVM's own primitives, not by a directive.
+
+        Return None for a loop that is not lowered as a whole, to go on with its body.
+        """
         if not isinstance(s, tirx.For):
             return HopWalker(self.layout, comparer).lower_body(s, WalkForm())
         if s.kind != tirx.ForKind.VECTORIZED or find_walk(s) is None:

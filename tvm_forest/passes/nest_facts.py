@@ -30,7 +30,7 @@ NO_LOOP = Loop("", "", 0, 1, 1)  # type: ignore[arg-type]
 """Stands for the facts of a loop that is not part of the schedule."""
 
 SUMS_OF = "tvm_forest.sums_of"
-"""Annotation key: name of the loop whose kind of reduction a loop has."""
+"""Annotation key: name of another loop, whose kind of reduction the annotated loop takes over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class NestFacts:
         return self.forms.get(self.of(loop).name)
 
     def is_parallel(self, loop: tirx.Stmt) -> bool:
-        """Return whether a loop is parallel or will become so."""
+        """Return whether a loop is parallel, or `FuseParallel` will make it parallel."""
         is_already = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.PARALLEL
         return is_already or self.of(loop).parallel
 
@@ -139,7 +139,9 @@ class NestFacts:
     def span(
         self, kind: Kind, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the first row or class of a loop, how many it has here, and at most anywhere.
+        """Return the index of a loop's first row or class, their number, and the largest number.
+
+        The first two hold for the current iteration of the loops around, the last one for any.
 
         With loops on a GPU, the number here is the largest number too, a constant: dividing by it
         is cheap.
@@ -167,9 +169,10 @@ class NestFacts:
         return list_conditions([x for x in self.nest.guards if x.stop is not None], values, n)
 
     def rows(self, around: tuple[tirx.For, ...], n: Any) -> tuple[Any, Any, int | None]:
-        """Return the first row of an iteration, the number of its rows, and their largest number.
+        """Return the rows of the current iteration of the innermost loop `around`.
 
-        The largest number is None if it depends on the number of all rows.
+        The result is the index of the first row, the number of rows, and the largest number of rows
+        of any iteration, which is None if it depends on `n`, the number of all rows.
         """
         first, most = self.reach("batch", around, self.of(around[-1]).children, n)
         if most is None:

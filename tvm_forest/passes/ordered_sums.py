@@ -60,7 +60,10 @@ class Region:
     around: tuple[tirx.For, ...]
 
     def span(self, kind: Kind) -> tuple[Any, Any, Any]:
-        """Return the region's first row or class, how many it has here, and at most anywhere."""
+        """Return the region's first row or class, their number, and the largest number.
+
+        See `NestFacts.span`.
+        """
         total = self.n if kind == "batch" else self.margin.shape[1]
         return self.facts.span(kind, self.around, self.loop, self.n, total)
 

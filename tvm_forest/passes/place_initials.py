@@ -44,7 +44,10 @@ class SeparateSums(NestPass):
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite what is before and after the walks; a function without a nest stays as it is."""
+        """Move initial values before the walks, and mark the epilogue, or make it parallel.
+
+        A function without a nest is returned unchanged.
+        """
         loops, walk = self.facts.nest.loops(), find_walk_block(func)
         if walk is None or not loops:
             return func
@@ -99,7 +102,10 @@ class PlaceInitials:
 
 
 def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
-    """Start parts, sums that are added to other sums, from the neutral values of reductions."""
+    """Start parts, sums that are added to other sums, from the neutral values of reductions.
+
+    If there are parts, blocks also get back the conditions that `rfactor` omits.
+    """
     stores = ir.find_stores(body)
     reductions = [x for x in stores if ops.is_call(x.value, ops.REDUCE)]
     sums = {x.buffer: x.value.args[2] for x in reductions}
@@ -123,7 +129,10 @@ def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _stay_in_domain(realize: Any) -> Any:
-    """Return a block with the bounds of its axes as conditions, since `rfactor` omits them."""
+    """Replace a block's condition by the bounds of its axes, some of which `rfactor` omits.
+
+    A block without a condition is returned unchanged.
+    """
     if not isinstance(realize.predicate, tirx.IntImm):
         return realize
     axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)

@@ -111,7 +111,7 @@ def _share_variable(region: tirx.For, variables: set[Any], first: tirx.For) -> t
 
 
 def _zero_outside(region: tirx.Stmt, variables: list[Any]) -> tirx.Stmt:
-    """Replace the variables by 0 in all statements that are not inside their loops."""
+    """Replace each of some loop variables by 0 in the statements that are not inside its loop."""
 
     def close(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         if isinstance(s, tirx.For):
@@ -260,7 +260,10 @@ class _Dimension:
         return self.margin, [self.rows[0] + r, self.classes[0] + c]
 
     def add(self, code: Builder, width: int, shares_rows: bool) -> None:
-        """Emit the reduction, `width` rows at once; threads that share rows take blocks of them."""
+        """Emit the reduction on a CPU, with `width` rows in each vector.
+
+        With `shares_rows`, the blocks of `BLOCK_ROWS` rows run in parallel, if there are several.
+        """
         rows = self.rows[1]
         if not shares_rows or (isinstance(rows, tirx.IntImm) and int(rows) <= BLOCK_ROWS):
             return self._add_rows(code, width, ir.i64(0), rows)

@@ -63,14 +63,20 @@ class _Writer:
 
     @classmethod
     def of(cls, facts: NestFacts, n: Any, statement: tirx.Stmt) -> _Writer:
-        """Read the loops and the store of an S-TIR nest; its guards will be written anew."""
+        """Make the writer that replaces an S-TIR nest, from its loops and its only store.
+
+        The guards of the nest are not kept, since they are written anew.
+        """
         steps = {name: amount(loop.step, n) for name, loop in facts.origins.items()}
         origins = {name_of(x): (x.loop_var, steps[name_of(x)]) for x in ir.find_loops(statement)}
         (store,) = ir.find_stores(statement)
         return cls(facts, n, origins, store)
 
     def write(self, around: dict[str, Any]) -> tirx.Stmt:
-        """Return all loops inside the innermost of those `around`, whose values are given."""
+        """Return TIR for the loops of the nest inside the innermost loop of `around`.
+
+        `around` has the values of the loops around, by their names.
+        """
         nest = self.facts.nest
         outer = [name for name in nest.names() if name in around]
         parent = nest[outer[-1]] if outer else nest.nest
@@ -92,7 +98,10 @@ class _Writer:
         return ir.guard(written, [] if loop.case is None else [tirx.EQ(outer, ir.i64(loop.case))])
 
     def _leaf(self, around: dict[str, Any]) -> tirx.Stmt:
-        """Return the store for the given values of the loops around it, under their guards."""
+        """Return the store, under the guards of the loops around it.
+
+        `around` has the values of these loops, by their names.
+        """
         copies = self.facts.nest.copies
         counts = {
             var: tirx.floordiv(sum(around[x] for x in copies(name) if x in around), step)

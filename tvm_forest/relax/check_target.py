@@ -28,7 +28,9 @@ NAME = "relax.tvm_forest.check_target"
 
 
 def check_target(rows: relax.Expr, target: str) -> relax.Call:
-    """Return a call that returns its rows, and compiles only for a CPU with all that `target` has.
+    """Return a call that returns its rows, and that can be compiled for certain CPUs only.
+
+    These are the CPUs that have all instructions of `target`.
 
     Args:
         rows: any tensor that is passed to the functions.

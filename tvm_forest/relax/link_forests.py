@@ -68,7 +68,10 @@ class LinkForests:
             )
 
     def transform_module(self, mod: tvm.IRModule, ctx: Any) -> tvm.IRModule:
-        """Replace the calls of the operator in all Relax functions, and attach the machine code."""
+        """Replace the calls of the operator in all Relax functions, and attach the machine code.
+
+        In a module with GPUs, only calls whose rows are on a CPU are replaced.
+        """
         linker = _Linker(mod, self.target)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
@@ -165,7 +168,10 @@ class _Linker(PyExprMutator):
 
 
 def _digest(func: tirx.PrimFunc, data: Array) -> str:
-    """Return a key for a function and its arrays, so that names differ in all linked modules."""
+    """Return 12 hex digits that identify a function and its arrays, as a part of its name.
+
+    So functions of different forests have different names, also in different modules.
+    """
     text = f"{tvm_ffi.structural_hash(func)} ".encode()
     return hashlib.sha256(text + data.tobytes()).hexdigest()[:12]
 

@@ -105,7 +105,7 @@ def label_table(forest: Forest) -> Array:
 def assemble(
     bb: relax.BlockBuilder, forest: Forest, output: str, results: list[Any], columns: Array
 ) -> Any:
-    """Assemble an output from the results of a function.
+    """Return the expression of an output, made from the results of a compiled function.
 
     Args:
         bb: builder for further computations.

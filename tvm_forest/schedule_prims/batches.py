@@ -39,8 +39,11 @@ def edit(given: Edited, start: Callable[[], Schedule], take: Callable[[Any], Any
         start: makes the schedule without directives.
         take: converts an `s_tir.Schedule` to a Schedule.
 
+    Returns:
+        The schedule, or for a mapping a dict of the schedules with the same keys.
+
     Raises:
-        ScheduleError: a function does not return a schedule.
+        ScheduleError: a function does not return a schedule, or `take` refuses TVM's schedule.
     """
     if isinstance(given, Mapping):
         return {key: edit(value, start, take) for key, value in given.items()}
@@ -87,7 +90,7 @@ def _error(where: str, what: str) -> ScheduleError:
 
 
 def select_schedule(schedules: Mapping[int, Schedule], rows: int) -> Schedule:
-    """Return the schedule that serves a batch of so many rows."""
+    """Return the schedule that serves a batch of `rows` rows."""
     keys = sorted(schedules)
     return schedules[keys[max(0, bisect_right(keys, rows) - 1)]]
 

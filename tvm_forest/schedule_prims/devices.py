@@ -38,8 +38,8 @@ def gpu_dimension(sch: Schedule, index: str, dimension: str) -> Schedule:
 
     Raises:
         ScheduleError: no such loop or dimension, a loop that runs in another way already, a
-            dimension used twice on a path, a grid index inside a block index, a count of a block
-            index that is not constant, or more threads than a block has.
+            schedule for CPUs, a dimension used twice on a path, a grid index inside a block index,
+            a count of a block index that is not constant, or more threads than a block has.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # grid.x
@@ -113,8 +113,8 @@ def cooperate(sch: Schedule, index: str) -> Schedule:
             2 to 8 nodes, and a loop around these walks that is mapped to a GPU.
 
     Raises:
-        ScheduleError: no such loop, no tiles, a loop is mapped to "block.x" or simdized, another
-            loop cooperates for these walks already, or more threads than a block has.
+        ScheduleError: no such loop, a schedule for CPUs, no tiles, a loop is mapped to "block.x" or
+            simdized, a loop cooperates for these walks already, or more threads than a block has.
 
     Rewrite:
         for b1 in (0, 32, 1)   # block.y   -->   for b1 in (0, 32, 1)   # block.y; cooperate

@@ -108,7 +108,7 @@ class Directive:
         return inspect.signature(self.rewrite)
 
     def apply(self, sch: Schedule, arguments: dict[str, Any]) -> Schedule:
-        """Rewrite, check the invariants, and append the step to the trace.
+        """Return the schedule after a step of this directive, with the step in its trace.
 
         Raises:
             ScheduleError: an argument is wrong; `sch` is unchanged.
@@ -132,7 +132,7 @@ class Directive:
         return replace(new, steps=(*sch.steps, TraceStep(self.name, stored)))
 
     def _blame(self, problem: Problem) -> str:
-        """Return the error text for a broken invariant, with the name of the loop argument."""
+        """Return the error text for a problem of the nest, with the name of the loop argument."""
         loops = (x for x in self.signature.parameters if x in ("index", LIST_PARAMETER))
         return f"argument '{next(loops, 'self')}': {problem}"
 
@@ -152,7 +152,10 @@ DIRECTIVES: dict[str, Directive] = {}
 
 
 def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choices:
-    """Return a `choices` function that offers every `wanted` loop, with each further dict."""
+    """Return a `choices` function that offers as `index` every loop for which `wanted` is true.
+
+    Each loop is offered once with each dict of other arguments in `more`, or once alone.
+    """
 
     def choices(sch: Schedule) -> Iterator[dict[str, Any]]:
         for loop in filter(wanted, sch.loops()):
@@ -210,7 +213,11 @@ def check_word(argument: str, value: Any, words: Iterable[str]) -> None:
 
 
 def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
-    """Return the loop with this name, or raise an error that lists the loops it could be."""
+    """Return the loop with this name.
+
+    Raises:
+        Refusal: there is none; the message names the loops that replaced it, or all loops.
+    """
     if isinstance(name, str):
         if name in sch.names():
             return sch[name]
@@ -222,7 +229,11 @@ def find_loop(sch: Schedule, name: Any, argument: str = "index") -> Loop:
 
 
 def find_unassigned(sch: Schedule, index: str) -> Loop:
-    """Return a loop whose way of running no directive has set yet, or refuse it."""
+    """Return the loop `index`.
+
+    Raises:
+        Refusal: there is no such loop, or a directive has set how its iterations run.
+    """
     loop = find_loop(sch, index)
     if loop.is_assigned:
         raise Refusal(loop, f"is already {loop.describe()}; choose another loop")
@@ -230,7 +241,11 @@ def find_unassigned(sch: Schedule, index: str) -> Loop:
 
 
 def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
-    """Return a leaf loop whose way of running no directive has set yet, or refuse it."""
+    """Return the leaf loop `index`.
+
+    Raises:
+        Refusal: as for `find_unassigned`, or the loop is not a leaf loop.
+    """
     loop = find_unassigned(sch, index)
     if find_leaf_loops(loop, sch.vectors) != (loop,):
         inside = f"contains '{loop.children[0].name}'"
@@ -239,7 +254,13 @@ def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
 
 
 def check_new_names(sch: Schedule, advice: str, **names: Any) -> None:
-    """Refuse new loop names that are not identifiers, equal each other, or are taken."""
+    """Refuse two new loop names that are not identifiers, equal each other, or are taken.
+
+    Args:
+        sch: the schedule that gets the loops.
+        advice: what the error tells users to do if the names are equal.
+        names: each name, by the argument of the directive that gives it.
+    """
     for argument, name in names.items():
         if not (isinstance(name, str) and name.replace(".", "_").isidentifier()):
             raise Refusal(argument, f"{name!r} is no name; use letters and digits", mark="")

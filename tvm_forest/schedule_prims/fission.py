@@ -86,7 +86,7 @@ def split(sch: Schedule, index: str, first: str, second: str, at: int) -> Schedu
 
 
 def _replace_by_parts(sch: Schedule, loop: Loop, parts: dict[str, dict[str, Any]]) -> Schedule:
-    """Replace a loop by copies of it, each with some fields changed."""
+    """Replace a loop by copies of it; `parts` has the changed fields of each copy by its name."""
     inside = [x.name for child in loop.children for x in child.traverse()]
     maps = [{loop.name: part, **_name_copies(inside, part)} for part in parts]
     changed = (replace(loop, **changes) for changes in parts.values())
@@ -100,7 +100,10 @@ def _name_copies(names: Iterable[str], copy: str) -> dict[str, str]:
 
 
 def _replace_names(sch: Schedule, maps: list[dict[str, str]]) -> Schedule:
-    """Replace each copied name, in guards and elsewhere, by the names of its copies."""
+    """Name the copies of loops in place of the loops in guards, and record what replaced them.
+
+    Each of `maps` has, for one copy, the new names of loops by their old ones.
+    """
     copied = maps[0].keys()
     guards = (
         replace(guard, loops=tuple(names.get(x, x) for x in guard.loops))
@@ -129,8 +132,8 @@ def specialize(sch: Schedule, index: str) -> Schedule:
         index: loop with at most 64 iterations and loops inside.
 
     Raises:
-        ScheduleError: no such loop, a leaf, specialized already, or too many or a symbolic number
-            of iterations.
+        ScheduleError: no such loop, none or several loops directly inside, specialized already, or
+            a number of iterations that is 0, above 64 or symbolic.
 
     Rewrite:
         for t0 in (0, 4, 2)   -->   for t0 in (0, 4, 2)        # specialize
@@ -164,7 +167,8 @@ def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
     """Split a tree loop wherever the depth changes, and unroll the walks of each piece.
 
     The pieces are named `index.d6` and so on; a loop x inside becomes `x@index.d6`. If the loop's
-    step covers several trees, the deepest tree of an iteration counts.
+    step covers several trees, the deepest tree of an iteration counts. A loop of equally deep trees
+    stays one loop. Walks of more than 64 hops are not unrolled.
 
     Args:
         index: tree loop; the schedule must know the depths (`new_schedule(model)` sets them, and
@@ -172,7 +176,8 @@ def split_by_depth(sch: Schedule, index: str, by: str = "depth") -> Schedule:
         by: "depth", or "likely": the number of hops to the likely leaves, which each piece peels.
 
     Raises:
-        ScheduleError: no such loop, another word, depths unknown, or more than 64 pieces.
+        ScheduleError: no such loop over trees, specialized, peeled or (for "likely") unrolled
+            already, another word, depths unknown, or more than 64 pieces.
     """
     loop = find_loop(sch, index)
     check_word("by", by, ("depth", "likely"))
@@ -213,7 +218,7 @@ def _find_known_depths(sch: Schedule, by: str) -> tuple[int, ...]:
 
 
 def _annotate_walks(by: str, hops: int) -> dict[str, Any]:
-    """Return the annotation of a piece: unrolled or peeled hops; none for very deep trees."""
+    """Return the annotation of a piece: unrolled hops, None above 64; or up to 64 peeled hops."""
     if by == "depth":
         return {"hops": hops if hops <= MAX_HOPS else None}
     return {"peel": min(hops, MAX_HOPS) or None}

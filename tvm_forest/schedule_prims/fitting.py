@@ -40,7 +40,7 @@ def check_schedule(where: str, sch: Any) -> None:
 
 
 def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
-    """Refuse a value that is not a Schedule, or a schedule of another model.
+    """Refuse a value that is not a Schedule, or a schedule for a model of another size.
 
     Raises:
         ScheduleError: `sch` is not a Schedule, or was made for a model of another size.
@@ -54,10 +54,11 @@ def check_fit(where: str, forest: Forest, sch: Schedule) -> None:
 
 
 def check_additions(aggregate: str, sch: Schedule) -> None:
-    """Refuse a schedule with partial sums if the model takes a minimum or maximum of its leaves.
+    """Refuse a schedule that regroups additions if the model takes a minimum or maximum of leaves.
 
     Raises:
-        ScheduleError: the schedule has partial sums.
+        ScheduleError: `aggregate` is "min" or "max", and the schedule does not keep the order of
+            trees, see `Schedule.keeps_order`.
     """
     if aggregate in ("min", "max") and not sch.keeps_order:
         what = f"it adds up parts of the forest, but the model takes the {aggregate} of its"
@@ -80,7 +81,8 @@ def check_device(sch: Schedule, target: Target) -> None:
 
     Raises:
         ScheduleError: a loop for a GPU, and the target is a CPU; or the target is a GPU, and a loop
-            is for CPU threads, none is mapped to the GPU, or the layout is for CPUs.
+            is for CPU threads, none is mapped to the GPU, none around walks that teams share is, or
+            a loop is simdized in a way that only CPUs have, such as "bits".
     """
     loops = sch.loops()
     on_gpu = [loop for loop in loops if loop.gpu or loop.cooperate or loop.cache == "shared"]

@@ -76,7 +76,8 @@ def tile(
         parts: the number of tiles, instead of `size`; rows are cut into tiles of ceil(n / parts).
 
     Raises:
-        ScheduleError: no such loop, a name already taken, an annotated loop, or a wrong size.
+        ScheduleError: no such loop, a wrong name or one already taken, an annotated loop, the outer
+            loop of tiles that `parts` made of the rows, or a wrong size or number of parts.
 
     Rewrite:
         for batch in (0, n, 1)   -->   for b0 in (0, n, 64)
@@ -98,7 +99,11 @@ def tile(
 
 
 def _find_stride_of_tiles(loop: Loop, size: Any, parts: Any) -> Stride:
-    """Check the arguments of `tile`, and return the distance between two tiles."""
+    """Check the arguments of `tile`; return the distance from one tile to the next.
+
+    Raises:
+        Refusal: an argument is wrong.
+    """
     argument, value = ("parts", parts) if size is None else ("size", size)
     if (size is None) == (parts is None):
         raise Refusal("size", "give either 'size' or 'parts'", mark="")
@@ -150,7 +155,8 @@ def reorder(sch: Schedule, *indices: str) -> Schedule:
             innermost holds exactly one loop.
 
     Raises:
-        ScheduleError: an unknown or repeated loop, or loops that do not form a chain.
+        ScheduleError: no loop, an unknown, repeated or specialized one, or loops that do not form
+            a chain.
 
     Rewrite:
         for batch          -->   for tree
@@ -203,7 +209,8 @@ def parallel(sch: Schedule, index: str) -> Schedule:
 
     Raises:
         ScheduleError: no such loop, one that runs in another way already, a schedule for GPUs, or
-            loops between it and another parallel one.
+            another parallel loop around or inside it, unless one is directly inside the other, and
+            the outer one has no `cache`.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   parallel b0 in (0, n, 64)

@@ -1,6 +1,7 @@
 """Directives about memory: represent_as, cache.
 
-takes: Schedule; gives: Schedule with a layout, or an annotation that the pass CacheNear acts on.
+takes: Schedule; gives: Schedule with a layout, or an annotation that the passes CacheNear, CodeRows
+and CacheTrees act on.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
 
     Raises:
         ScheduleError: no such loop, a class loop, cached already, another word, an unbounded set of
-            rows, or interleaved walks of several iterations.
+            rows, an interleaved or simdized loop, or a parallel loop around another parallel one.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # cache pack

@@ -115,7 +115,7 @@ def know_depths(sch: Schedule, depths: list[int], likely: list[int] | None = Non
         likely: hops to the leaves that nine rows of ten reach.
 
     Raises:
-        ScheduleError: not one number for each round.
+        ScheduleError: not a list of one whole number from 0 to `MAX_DEPTH` for each round.
     """
     rounds = sch.rounds
     for name, numbers in (("depths", depths), ("likely", likely)):

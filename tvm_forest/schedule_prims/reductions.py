@@ -1,6 +1,7 @@
 """Directives for how the partial sums of parallel tree loops are added up.
 
-takes: Schedule; gives: Schedule with an annotation that the pass PrivatizeSums acts on.
+takes: Schedule; gives: Schedule with an annotation that the passes PrivatizeSums and ThreadSums act
+on.
 
 Concurrent iterations of a tree loop conflict, since two of them add to the same margin. Each
 iteration therefore gets a partial sum of its own, and these are added when the loop ends. S-TIR's
@@ -36,7 +37,8 @@ def atomic_reduce(sch: Schedule, index: str) -> Schedule:
         index: a loop over trees that is parallel, or mapped to a GPU.
 
     Raises:
-        ScheduleError: no such loop, over rows or classes, sequential, or with another reduction.
+        ScheduleError: no such loop, over rows or classes, sequential, with a reduction already, or
+            in a region with `ordered_reduce`.
 
     Rewrite:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce atomic
@@ -64,8 +66,8 @@ def ordered_reduce(sch: Schedule, index: str) -> Schedule:
         index: a loop over trees that is parallel, or mapped to a GPU.
 
     Raises:
-        ScheduleError: no such loop, over rows or classes, sequential, or this or another concurrent
-            loop over trees uses another reduction.
+        ScheduleError: no such loop, over rows or classes, sequential, with a reduction already, or
+            in a region with another reduction.
 
     Rewrite:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce ordered
@@ -90,8 +92,8 @@ def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
             of a GPU loop must be a multiple of it.
 
     Raises:
-        ScheduleError: no such loop, over rows or classes, sequential, on another dimension, with
-            another reduction, or another width.
+        ScheduleError: no such loop, over rows or classes, sequential, on another dimension, with a
+            reduction already, in a region with `ordered_reduce`, or another width.
 
     Rewrite:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce vector 8
@@ -120,8 +122,8 @@ def shared_reduce(sch: Schedule, index: str) -> Schedule:
         index: a loop over trees that is mapped to a block dimension.
 
     Raises:
-        ScheduleError: no such loop, over rows or classes, not mapped to a block dimension, or with
-            another reduction.
+        ScheduleError: no such loop, over rows or classes, not mapped to a block dimension, with a
+            reduction already, or in a region with `ordered_reduce`.
 
     Rewrite:
         for t1 in (0, 20, 1)   # block.y   -->   for t1 in (0, 20, 1)   # block.y; reduce shared

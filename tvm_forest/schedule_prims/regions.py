@@ -49,7 +49,7 @@ def is_atomic(region: Loop) -> bool:
 def list_order_problems(nest: Loop) -> Iterator[Problem]:
     """Yield a problem for each region that adds in order and has another reduction inside.
 
-    It names the first loop over trees with the other reduction, such as `atomic_reduce`.
+    The problem names the first loop over trees with another reduction, such as `atomic_reduce`.
     """
     for region in find_ordered_regions(nest):
         asking = [x for x in region.traverse() if x.kind == "tree" and x.is_concurrent and x.reduce]

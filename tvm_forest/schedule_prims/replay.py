@@ -44,7 +44,7 @@ EPILOGUE = "tvm_forest.finish"
 def replay(tir: s_tir.Schedule, sch: Schedule) -> None:
     """Rewrite the function "main" of `tir` step by step, and annotate its loops.
 
-    The function holds the block "walk" inside one loop for each root index of `sch`.
+    The function holds the block "walk" inside the loops of the schedule without directives.
 
     Args:
         tir: TVM's schedule of a canonical function.

@@ -157,7 +157,7 @@ class Schedule(Nest):
         return all(loop.reduce != "atomic" for loop in self.loops())
 
     def problem(self) -> Problem | None:
-        """Return the first broken invariant, or None."""
+        """Return the first problem of the nest, such as two loops of one name; None without any."""
         names = self.names()
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
@@ -183,7 +183,7 @@ class Schedule(Nest):
             marks: settings of each loop without copies, by its name, see `nest.marks`.
 
         Raises:
-            ScheduleError: a directive refuses it.
+            ScheduleError: a directive refuses a step or a setting.
         """
         new = self
         for step in steps:

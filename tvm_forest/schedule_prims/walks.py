@@ -54,8 +54,8 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
 
     The walks are independent, so their loads overlap. Over rows they share the tree; over trees
     they may end at different depths, and a walk that has ended stays at its leaf. Remaining
-    iterations form a smaller group; remaining rows, whose number is unknown, form groups of 8, 4, 2
-    and 1.
+    iterations form a smaller group; remaining rows, whose number is unknown, form groups of half
+    of `factor`, a quarter, and so on down to 1.
 
     Pass: LowerWalks.
 
@@ -65,7 +65,8 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
         factor: walks that advance together, 2 to 32.
 
     Raises:
-        ScheduleError: no such loop, not a leaf, a class loop, annotated, or a factor out of range.
+        ScheduleError: no such loop, not a leaf, a class loop, one that runs in another way or has
+            `cache` already, or a factor out of range.
 
     Rewrite:
         for b1 in (0, 64, 1)   -->   for b1 in (0, 64, 1)   # interleave 8
@@ -127,7 +128,7 @@ def _check_hops(sch: Schedule, loop: Loop, hops: int, depths: Array) -> None:
 
 
 def _find_annotated(path: tuple[Loop, ...]) -> list[Loop]:
-    """Return the loops with directives for walks; the last one applies."""
+    """Return the loops of a path with `unroll_walk` or `peel_walk`; the last one's applies."""
     return [loop for loop in path if loop.hops is not None or loop.peel is not None]
 
 
@@ -153,7 +154,7 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
             (`build` checks that).
 
     Raises:
-        ScheduleError: no such loop, hops out of range, or unrolled already.
+        ScheduleError: no such loop, hops out of range, unrolled already, or `check` is not a bool.
 
     Rewrite:
         for d1 in (0, 40, 1)   -->   for d1 in (0, 40, 1)   # peel_walk 2
@@ -171,7 +172,10 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
 
 
 def list_lane_problems(nest: Loop) -> Iterator[Problem]:
-    """Yield a problem for each simdized loop that a later step left without lanes."""
+    """Yield a problem for each simdized loop whose iterations no longer fit the lanes of a vector.
+
+    A later step may have changed their number or their step.
+    """
     for loop in (x for x in nest.traverse() if x.simdize):
         refused = _find_no_lanes(loop, loop.simdize or "")
         if refused is not None:
@@ -209,7 +213,7 @@ def _find_no_lanes(loop: Loop, how: str) -> str | None:
 def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     """Make the iterations of a leaf loop the lanes of one vector walk.
 
-    A tile that is not full is walked in groups of at most 8 rows.
+    With "gather", a tile that is not full is walked in groups of at most 8 rows.
 
     Pass: LowerWalks (`tensorize` needs full tiles, and matches the operator's arguments literally).
 
@@ -220,11 +224,13 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
             and go through a tree by selections, only with the layout of bit planes; "permute", 16
             rows go through 4 trees at once in registers, only with the layout of levels; "octets",
             a row goes through 8 trees at once, and "pieces", through all of them, each only with
-            the layout of this name. `unroll_walk` and `peel_walk` have no effect on the last four.
+            the layout of this name. `unroll_walk` and `peel_walk` have no effect on the last four,
+            and `peel_walk` has none on full tiles with "gather".
 
     Raises:
-        ScheduleError: no such loop, not a leaf, the wrong kind of loop, or a number of iterations
-            that is not allowed.
+        ScheduleError: no such loop, not a leaf, one that runs in another way or has `cache`
+            already, another word, the wrong kind of loop, or a number of iterations or a step that
+            is not allowed.
 
     Rewrite:
         for b1 in (0, 16, 1)   -->   for b1 in (0, 16, 1)   # simdize gather
@@ -323,7 +329,11 @@ def _find_form(sch: Nest, leaf: Loop, forest: TreeDepths) -> WalkForm:
 
 
 def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> int:
-    """Return the hops of unrolled walks through some trees, enough to reach all leaves."""
+    """Return the hops of unrolled walks through some trees, enough to reach all leaves.
+
+    Raises:
+        ScheduleError: the loop's own number is too small, or the trees are too deep.
+    """
     deepest = int(depths.max())
     hops = deepest if loop.hops == "depth" else int(loop.hops or 0)
     if deepest <= hops <= MAX_HOPS:
@@ -336,7 +346,11 @@ def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> 
 
 
 def _count_likely_hops(sch: Nest, loop: Loop, forest: TreeDepths, trees: Array) -> int:
-    """Return the hops to the leaves that nine rows of ten reach, the most over some trees."""
+    """Return the hops to the leaves that nine rows of ten reach, the largest number of some trees.
+
+    Raises:
+        ScheduleError: the likely hops are not known.
+    """
     if forest.likely is None:
         what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
         raise make_error(sch, "peel_walk", what, loop.name)

@@ -36,7 +36,7 @@ def open_driver(kind: str, device: int) -> Driver:
 
 
 def find_backend(target: Target) -> Backend:
-    """Return how kernels are compiled and loaded for the GPU of a target."""
+    """Return the Backend that opens the driver of a target's GPU, and makes code from kernels."""
     device = dict(target.options).get("device", 0)
     ways: dict[str, Any] = {"cuda": cuda_compiler.compile_cuda, "rocm": _refuse_to_translate}
     return Backend(lambda: open_driver(target.kind, device), ways.get(target.kind, _keep_text))

@@ -116,7 +116,12 @@ def _check_options(spec: dict[str, Any], known: tuple[str, ...]) -> None:
 
 
 def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
-    """Refuse a CPU that LLVM does not know, or whose instructions this machine lacks."""
+    """Refuse a CPU that LLVM does not know, that is not 64-bit, or that has more than this machine.
+
+    Raises:
+        InputError: LLVM does not know the CPU, or it has no 64-bit mode.
+        BuildError: this machine lacks instructions that the CPU has.
+    """
     codegen = tvm.target.codegen
     known = codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm"}))
     if cpu not in known:
@@ -136,7 +141,7 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
 
 
 def abilities(target: tvm.target.Target) -> frozenset[str]:
-    """Return the abilities and tuning hints of a target, by LLVM's names."""
+    """Return the CPU features and tuning hints of a target, by LLVM's names."""
     return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
 
 
@@ -164,13 +169,16 @@ def _name_cpu_here() -> dict[str, Any]:
 
 @functools.cache
 def _find_features() -> dict[str, bool]:
-    """Return the features that LLVM detects on this CPU."""
+    """Return, for each feature that LLVM looks for on this CPU, whether the CPU has it."""
     find = tvm.get_global_func(HOST_FEATURES)
     return {str(name): bool(is_there) for name, is_there in find().items()}
 
 
 def compile_module(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Executable:
-    """Compile lowered functions to machine code, with the function `SET_LAUNCHER`."""
+    """Compile lowered functions, and the function `SET_LAUNCHER`, to machine code.
+
+    `SET_LAUNCHER` takes the address of the function that is to run the parallel loops.
+    """
     setter = make_launcher_setter().with_attr("target", target)
     return compile_alone(tvm.IRModule({**mod.functions, SET_LAUNCHER: setter}), target)
 

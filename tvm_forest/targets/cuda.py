@@ -98,7 +98,11 @@ def compile_module(mod: tvm.IRModule, target: Target) -> KernelLibrary:
 
 
 def cuda_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
-    """Return the kernels of a module as CUDA C++, and the launch plan of each function."""
+    """Return the kernels of a module as CUDA C++, and the launch plan of each function.
+
+    Raises:
+        BuildError: see `split_kernels`.
+    """
     # The text is the same for all architectures; with none TVM would ask for the GPU.
     tvm_target = tvm.target.Target({"kind": KIND, "arch": "sm_80", "host": {"kind": "llvm"}})
     kernels, plans = split_kernels(mod, tvm_target)
@@ -129,7 +133,10 @@ def _write_all_bits(x: tirx.FloatImm) -> Any:
 
 
 def _split_unaligned(access: Any) -> Any:
-    """Split a vector access into single elements, unless it is provably aligned.
+    """Split a vector access into single elements, unless it is certain to be aligned.
+
+    Its index must be a multiple of the number of lanes, and its array must be aligned: one of the
+    model, or in shared or local memory. Results, rows and other arrays of users need not be.
 
     A GPU cannot access 16 bytes at an address that is not a multiple of 16. TVM writes one access
     for a `Ramp`, wherever it begins, and one for each element for any other index.

@@ -59,6 +59,9 @@ def write_machine_code(library: tvm.runtime.Executable, target: Target) -> Machi
     Args:
         library: an executable that TVM compiled or loaded in this process.
         target: target that it was compiled for.
+
+    Raises:
+        BuildError: there is no room for temporary files.
     """
     with _writing:
         if library not in _stored_code:
@@ -111,7 +114,7 @@ def _link(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes] | 
 
 
 def _write_bitcode(library: tvm.runtime.Executable, folder: Path) -> tuple[str, bytes]:
-    """Write LLVM bitcode; return its form and bytes."""
+    """Write the LLVM bitcode of a library; return its form, "ll", and its bytes."""
     file = folder / "code.bc"
     library.mod.write_to_file(str(file))
     return "ll", file.read_bytes()  # TVM loads it under this name only

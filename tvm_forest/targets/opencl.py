@@ -92,7 +92,8 @@ def opencl_text(mod: tvm.IRModule) -> tuple[str, dict[str, Plan]]:
     """Return the kernels of a module as OpenCL C, and the launch plan of each function.
 
     Raises:
-        BuildError: a kernel uses shuffles, ballots, vector comparisons, or gathers of bytes.
+        BuildError: a kernel uses shuffles, ballots, vector comparisons, or gathers of bytes; see
+            also `split_kernels`.
     """
     target = tvm.target.Target({"kind": KIND}, host={"kind": "llvm"})
     kernels, plans = split_kernels(mod, target)

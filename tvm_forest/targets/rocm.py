@@ -146,7 +146,7 @@ def tvm_target(gpu: str) -> tvm.target.Target:
 
 
 def wavefront(gpu: str) -> int:
-    """Return the number of GPU threads that run in lockstep."""
+    """Return the number of threads that run in lockstep on a GPU, such as "gfx942"."""
     spec = {"kind": "llvm", "mtriple": TRIPLE, "mcpu": gpu}
     features = tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(spec))
     return 32 if "wavefrontsize32" in map(str, features) else 64
@@ -160,7 +160,7 @@ def compile_kernels(mod: tvm.IRModule, target: tvm.target.Target) -> CompiledKer
         target: see `tvm_target`.
 
     Raises:
-        BuildError: there is no linker, or TVM or LLVM made wrong code.
+        BuildError: there is no linker, it fails, or TVM or LLVM made wrong code.
     """
     linker = find_linker()
     threads = max(threads_of(func) for func in mod.functions.values())
@@ -223,7 +223,11 @@ def find_linker() -> list[str]:
 
 
 def link(linker: list[str], code: bytes) -> bytes:
-    """Link an object file to a code object; undefined names are errors here, not at loading."""
+    """Link an object file to a code object; undefined names are errors here, not at loading.
+
+    Raises:
+        BuildError: the linker fails.
+    """
     with make_folder(WHERE) as folder:
         before, after = folder / "kernels.o", folder / "kernels.co"
         before.write_bytes(code)

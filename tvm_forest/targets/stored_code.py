@@ -51,6 +51,9 @@ def to_machine_code(library: Library, target: Target) -> MachineCode:
     Args:
         library: a loaded library, an executable of TVM, or a library of kernels.
         target: target that it was compiled for.
+
+    Raises:
+        BuildError: there is no room for temporary files.
     """
     if target.on_gpu and isinstance(library, kernels.KernelLibrary):
         return MachineCode(KERNELS, library.to_bytes(), {})

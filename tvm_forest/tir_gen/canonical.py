@@ -63,6 +63,9 @@ def emit_canonical(
             "per_tree" and "apply": (rows, model ..., leaf).
         steps: trace steps that rewrote the model and chose its layout.
 
+    Raises:
+        BuildError: see `with_model_facts`.
+
     Emits:
         for batch, class, tree in T.grid(n, C, rounds):     # `class` last for vectors, not if C = 1
             with T.sblock("walk"):

@@ -305,7 +305,7 @@ class ContributionWalk:
         self._put_sum(feature, self._fma(s, total, self._sum(feature)))
 
     def _source(self, node: Any) -> Any:
-        """Return the number of the sum that a node's contribution is added to."""
+        """Return the index of the sum, one of each feature, that a node's contribution goes to."""
         return self.code.hold("source", self.model["sources"][_wide(self._number(node, "column"))])
 
     def _sum_place(self, slot: Any, side: Any, point: Any) -> Any:

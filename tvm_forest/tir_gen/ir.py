@@ -50,7 +50,10 @@ def spread(value: Any, count: int) -> Any:
 def find_all(
     node: Any, kind: Any, where: Callable[[Any], bool] = lambda _: True, order: str = "post"
 ) -> list[Any]:
-    """Return all nodes of a class in `node`, inner ones first, or outer ones with order "pre"."""
+    """Return all nodes of the class `kind` inside `node` for which `where` is true.
+
+    With the order "post" inner nodes come first, with "pre" outer ones.
+    """
     found: list[Any] = []
 
     def look(x: Any) -> None:

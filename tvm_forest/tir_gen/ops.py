@@ -45,7 +45,8 @@ REDUCE = "tvm_forest.reduce"
 WALKS = (WALK, WALK_ID)
 
 LANE, BALLOT = "tvmf_lane", "tvmf_ballot"
-"""Names of external functions: a thread's lane in its team, and the ballot of its team."""
+"""Names of external functions: a thread's index in its team, and the ballot of its team. A team is
+the threads of a GPU that decide a tile together."""
 EXTERN = (names.CALL_EXTERN, names.CALL_PURE_EXTERN)
 
 ADD, MIN, MAX, ATOMIC_ADD = "add", "min", "max", "atomic add"

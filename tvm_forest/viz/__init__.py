@@ -234,6 +234,7 @@ def layout(
 
     Raises:
         InputError: there is no such tree, or the profile is of another model.
+        ModelFormatError: see `load`.
         ScheduleError, BuildError, UnsupportedModel: see `build`.
     """
     packed = _pack_model(model, schedule, profile, tree)

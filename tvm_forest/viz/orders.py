@@ -81,7 +81,7 @@ def _list_walks(sch: Schedule, rows: int) -> Iterator[_DrawnWalk]:
     leaves = {leaf.name for leaf in sch.leaves()}
 
     def run(loop: Loop, around: dict[str, int], thread: tuple[int, ...], now: int) -> Any:
-        """Yield the walks of a loop that begins at step `now`, and return when it ends."""
+        """Yield the walks of a loop that begins at step `now`; return the step after its last."""
         ends, together = [now], rows if loop.simdize else loop.interleave
         values = range(loop.start, _amount(loop.stop, rows), _amount(loop.step, rows) or 1)
         for iteration, value in enumerate(values):

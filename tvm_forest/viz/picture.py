@@ -79,6 +79,7 @@ class Picture:
 
         Raises:
             InputError: another ending, or matplotlib is not installed.
+            OSError: the file cannot be written.
         """
         target = Path(path)
         if target.suffix not in (".svg", ".txt"):

@@ -19,7 +19,10 @@ from ..function_pass import NestPass, function_pass
 
 @function_pass
 class FuseParallel(NestPass):
-    """Makes loops parallel, and a chain of them one loop, which has the name of the innermost."""
+    """Makes loops parallel, and a chain of them one loop.
+
+    The name of that loop in the schedule, by which passes find its facts, is the innermost's.
+    """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Make all loops parallel that the schedule marks, and fuse adjacent ones."""

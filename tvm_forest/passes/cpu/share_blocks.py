@@ -56,7 +56,7 @@ class AddTwins(NestPass):
     """
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Return a function with parallel loops, and its twin."""
+        """Return a function and its twin if the function has the attribute `TWIN`, else nothing."""
         if not _has_twin(func):
             return {}
         shared = not any(x.kind == "tree" and x.parallel for x in self.facts.nest.loops())
@@ -77,7 +77,7 @@ class DropTwins:
 
 @expanding_pass
 class ShareBlocks:
-    """Moves the bodies of parallel loops into functions, and adds the twins."""
+    """Moves the bodies of parallel loops into functions, and adds serial twins that call these."""
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
         """Return a function that calls its blocks, its twin, and the functions of the blocks."""

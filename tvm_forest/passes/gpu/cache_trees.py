@@ -1,6 +1,7 @@
 """Copies trees into a GPU block's shared memory before they are walked.
 
-takes: a lowered function with the directive `cache` on loops over trees; gives: it with copies.
+takes: a lowered function with the directive `cache` on loops over trees; gives: the function, with
+copies of trees that its loads read.
 
     for t0 in range(20):   # cache auto        for t0 in range(20):
         for t1 in range(5):                        near_nodes[0:end - begin] = nodes[begin:end]
@@ -48,11 +49,11 @@ COPY_BYTES = 16
 class CacheTrees(NestPass):
     """Copies the trees of an iteration of loops with the directive `cache`, and reads the copies.
 
-    Prefetching is no copy: loops with `cache` "prefetch" are left unchanged.
+    Loops whose `cache` is neither "auto" nor "shared", such as "prefetch", are left unchanged.
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the loops; walks have been lowered to loads already.
+        """Put copies into the loops, and read these; walks must be lowered to loads before.
 
         Raises:
             ScheduleError: a loop has the directive, and the layout does not support copies.
@@ -102,7 +103,7 @@ class _TreeCopier:
     def copy(self, s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         """Insert a copy of all trees that an iteration of a loop can reach, and read the copies.
 
-        Return None for statements without the directive.
+        Return None for statements without the directive, and for loops that do not read the buffer.
         """
         fact = self.facts.of(s)
         if fact.kind != "tree" or fact.cache not in COPYING:
@@ -149,7 +150,7 @@ class _TreeCopier:
         return size if self.ends == [size * tree for tree in range(len(self.ends))] else 0
 
     def _count_together(self) -> int:
-        """Return the number of elements that a thread copies at once: 16 bytes of them, or 1."""
+        """Return the number of elements that a thread copies at once: those of 16 bytes, or 1."""
         item = tvm.DataType(self.elements.dtype).itemsize
         width = max(1, COPY_BYTES // item)
         whole = all(end % width == 0 for end in self.ends) and len(self.elements.shape) == 1

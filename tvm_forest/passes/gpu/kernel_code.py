@@ -128,7 +128,7 @@ def move_buffers(statement: Any, places: dict[Any, Place]) -> Any:
 
 
 def put_lane(statement: Any, lane: Any) -> Any:
-    """Replace the index of a thread in its team by an expression."""
+    """Replace a thread's index among the threads that decide a tile together by an expression."""
     return tvm_ffi.structural_map(
         statement, (tvm.ir.Call, lambda call: lane if is_extern(call, LANE) else call)
     )

@@ -57,8 +57,8 @@ def split_kernels(
         target: TVM's device target, with a host.
 
     Raises:
-        BuildError: a size is not simple integer arithmetic, or a kernel needs memory of unknown
-            size.
+        BuildError: a size is not simple integer arithmetic, a kernel needs memory of unknown size,
+            or code outside kernels does more than allocate memory, repeat, and launch kernels.
     """
     hosts, kernels = separate(mod, target)
     plans = {}
@@ -119,7 +119,11 @@ def _passes() -> tvm.transform.Pass:
 
 
 def for_device(statement: tirx.Stmt) -> tirx.Stmt:
-    """Convert kernels to the form that TVM's `SplitHostDevice` needs; make their buffers local."""
+    """Convert kernels to the form that TVM's `SplitHostDevice` needs; make their buffers local.
+
+    Raises:
+        BuildError: a buffer of a thread has an unknown size.
+    """
 
     def change(s: tirx.Stmt, around: tuple[tirx.For, ...]) -> tirx.Stmt | None:
         if not isinstance(s, tirx.For):
@@ -159,7 +163,11 @@ BufferNames = dict[Any, str]
 
 
 def _plan_steps(statement: tirx.Stmt, names: BufferNames) -> list[HostStep]:
-    """Return the plan's steps for a host statement."""
+    """Return the plan's steps for a host statement.
+
+    Raises:
+        BuildError: a plan has no step for the statement, or no operator for a size.
+    """
     if isinstance(statement, tirx.SeqStmt):
         return [step for part in statement.seq for step in _plan_steps(part, names)]
     if isinstance(statement, tirx.AttrStmt):

@@ -33,7 +33,7 @@ class LinkInBlocks(NestPass):
     """Moves the epilogue of a block's rows into the block, where possible."""
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Rewrite the last two statements: the sums and the epilogue."""
+        """Join the last two statements, the sums and the epilogue, if a block can do both."""
         parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
         if len(parts) < 2:
             return func

@@ -54,8 +54,9 @@ class MapThreads(NestPass):
         """Turn the nest, and the statements next to it, into kernels.
 
         Raises:
-            ScheduleError: a block has too many threads or too much shared memory, or threads would
-                add to rows of other blocks.
+            ScheduleError: a block has too many threads, not a multiple of the width of
+                `vector_reduce`, or too much shared memory, or threads would add to rows of other
+                blocks.
         """
         check_gaps(self.facts.nest)
         body = self._make(func.body, ())

@@ -1,6 +1,7 @@
 """Narrows integers of GPU kernels to 32 bits where they fit.
 
-takes: a function with kernels, and the ranges of its arrays; gives: it with 32-bit integers.
+takes: a function with kernels, and the ranges of its arrays; gives: the function, with 32-bit
+integers where these suffice.
 
     for tx in thread_binding(int64(64)):            for tx in thread_binding(int32(64)):
         node: int64 = nodes[first + node] + 1  -->      node: int32 = nodes[first + node] + 1

@@ -44,7 +44,11 @@ class TeamWriter:
     places: dict[Any, kernel_code.Place] = field(default_factory=dict)
 
     def write(self, s: tirx.Stmt) -> tirx.Stmt:
-        """Return a statement run by all threads, step by step."""
+        """Return a statement run by all threads, step by step.
+
+        Raises:
+            BuildError: a ballot is inside a statement that is not supported.
+        """
         if isinstance(s, tirx.SeqStmt):
             return join_statements([self.write(part) for part in s.seq])
         if isinstance(s, tirx.AllocBuffer):

@@ -45,7 +45,8 @@ def run_threads(func: tirx.PrimFunc, backwards: bool = False) -> tirx.PrimFunc:
         backwards: run blocks, and the threads of each block, in reverse order.
 
     Raises:
-        BuildError: a barrier or shuffle is inside a condition or loop that depends on the thread.
+        BuildError: a barrier or shuffle is inside a condition or loop that depends on the thread,
+            or it or a ballot is inside a statement that is not supported, such as an `else`.
     """
     body = kernel_code.map_kernels(func.body, lambda kernel: _run_kernel(kernel, backwards))
     return func.with_body(kernel_code.change_scope(body, "local", "global"))
@@ -146,7 +147,11 @@ class _BlockWriter:
         return [tirx.BufferStore(slot, value, [number]), *self._split_shuffles(rest)]
 
     def _around_barrier(self, part: tirx.Stmt) -> list[tirx.Stmt]:
-        """Split a statement that contains a barrier."""
+        """Return loops over threads for a statement with a barrier inside; none for a barrier.
+
+        Raises:
+            BuildError: not all threads may reach the barrier, or its place is not supported.
+        """
         if isinstance(part, tirx.Evaluate):
             return []
         if isinstance(part, tirx.SeqStmt):

@@ -48,7 +48,7 @@ WARP_THREADS = 32
 
 @function_pass
 class ThreadSums(NestPass):
-    """Lets the outermost loop over trees of each GPU thread add to registers, if they are enough.
+    """Lets a GPU thread's outermost loop over trees add to registers, if there are enough of them.
 
     The sums are stored, or added atomically, after the loop. Where `vector_reduce` is chosen,
     neighbouring threads add theirs by shuffles before that.
@@ -107,7 +107,7 @@ class _RegisterSums:
     def of(
         cls, statement: tirx.Stmt, facts: NestFacts, lanes: tuple[tirx.For, int] | None
     ) -> _RegisterSums | None:
-        """Return the sums of a statement; None if registers cannot hold them."""
+        """Return the sums of a statement; None if they cannot be kept in registers."""
         stores = [x for x in ir.find_stores(statement) if ops.is_call(x.value, ops.REDUCE)]
         loops = ir.find_loops(statement)
         simdized = any(facts.of(loop).simdize for loop in loops)
@@ -135,7 +135,7 @@ class _RegisterSums:
         return list(self.serial) or [ir.i64(0)]
 
     def write(self) -> tirx.Stmt:
-        """Return the statement, between the loads and the stores of the sums."""
+        """Return code that sets the registers, runs the statement on them, and stores the sums."""
         store, load = self.store, tirx.BufferLoad(self.sums, self._place)
         before = tirx.BufferLoad(store.buffer, list(store.indices))
         how = store.value.args[-1].value
@@ -153,7 +153,10 @@ class _RegisterSums:
         return ir.join_statements([*code, self._repeat(last)])
 
     def _repeat(self, body: tirx.Stmt, free: bool = False) -> tirx.Stmt:
-        """Return a statement repeated for every sum; unless `free`, only for rows of the batch.
+        """Return a statement repeated for every sum.
+
+        With `free` it runs for each register of a thread, else only for the rows and classes that
+        exist, in the threads that have work.
 
         The loops are unrolled, since registers can only be indexed by constants.
         """
@@ -192,7 +195,10 @@ class _RegisterSums:
         return tvm_ffi.structural_map(self.statement, kinds)
 
     def _shuffle(self, distance: int, width: int) -> tirx.Stmt:
-        """Return the addition of the sum of the thread `distance` further, by a shuffle."""
+        """Return a statement by which a thread adds another thread's sum to its own, by a shuffle.
+
+        The other thread is `distance` further in the group of `width` threads.
+        """
         load, mask = tirx.BufferLoad(self.sums, self._place), tirx.IntImm("uint32", 2**32 - 1)
         numbers = (tirx.const(x, "int32") for x in (distance, width, WARP_THREADS))
         theirs = tirx.call_intrin(self.sums.dtype, kernel_code.SHUFFLE, mask, load, *numbers)

@@ -111,7 +111,8 @@ class KernelWriter:
             shared_bytes: bytes of shared memory that a block may use.
 
         Raises:
-            ScheduleError: a block needs too much shared memory.
+            ScheduleError: a block needs too much shared memory, or its number of threads is not a
+                multiple of the width of a shuffle.
         """
         body = self._visit(kernel_code.put_lane(root, self._lane), (), ())
         mine = kernel_code.buffers_of(body, "global")

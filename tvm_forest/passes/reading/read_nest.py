@@ -112,7 +112,10 @@ class _Reader:
     analyzer: sym.Analyzer = field(default_factory=sym.Analyzer)
 
     def read(self, sch: Schedule) -> tuple[Schedule, Schedule]:
-        """Replace the loops of a schedule by those around the walk; see `find_schedules`."""
+        """Return a schedule with the loops around the walk instead of its own.
+
+        There are two results, without and with annotations, as of `find_schedules`.
+        """
         factors, steps = self._find_factors(), list[TraceStep]()
         facts, marks = dict[Any, Loop](), dict[str, Told]()
         for loop in self.walk.around:
@@ -199,7 +202,7 @@ class _Reader:
 
     @property
     def _shares(self) -> Iterator[Share]:
-        """Yield the possible shares of the rows: n / parts, where parts is the extent of a loop."""
+        """Yield the possible shares of the rows: ceil(n / parts), with the extent of a loop."""
         for loop in self.walk.around:
             if isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1:
                 yield Share(int(loop.extent))
@@ -288,7 +291,11 @@ class _Reader:
 
 
 def _read_steps(loop: tirx.For, text: Any) -> list[TraceStep]:
-    """Return the directives in the annotation `STEPS`: those that copy a loop, and those after."""
+    """Return the directives in the annotation `STEPS`: those that copy a loop, and those after.
+
+    Raises:
+        ScheduleError: the annotation holds anything else.
+    """
     try:
         steps = [*map(TraceStep.of, json.loads(text))]
         if not DIRECTIVES_OF_LOOPS.issuperset(step.do for step in steps):

@@ -32,7 +32,8 @@ def make_portable(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Rewrite kernels so that TVM compiles them correctly for AMD GPUs.
 
     Raises:
-        ScheduleError: a kernel has shared memory, or too many threads.
+        ScheduleError: a kernel has shared memory, or more than 256 threads in a block.
+        BuildError: see `for_device`.
     """
     shared = kernel_code.buffers_of(func.body, "shared")
     if shared:

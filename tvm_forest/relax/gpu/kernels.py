@@ -72,7 +72,7 @@ def embed_kernels(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def func_like(func: tirx.PrimFunc, params: Any, body: tirx.Stmt) -> tirx.PrimFunc:
-    """Return a function with new parameters and body, and the attributes of another one."""
+    """Return a function with these parameters and this body, and the attributes of `func`."""
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 
 

@@ -102,7 +102,7 @@ def _read_keys(node: Node) -> Array:
 
 
 def _read_values(node: Node) -> Array:
-    """Return the values, followed by the default for unknown keys."""
+    """Return a `LabelEncoder`'s value for each key, followed by the default for unknown keys."""
     if "classes_strings" in node.attributes:
         texts = node.inputs[0].labels is None
         classes = node.texts("classes_strings")

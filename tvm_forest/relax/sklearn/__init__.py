@@ -69,6 +69,7 @@ def from_sklearn(
         InputError: an argument is unknown, or the last step has no such method.
         UnsupportedModel: a step cannot be compiled exactly; the error names it.
         ModelFormatError: a step is not fitted, or is not a model.
+        ScheduleError: see `tvm_forest.relax.predict`.
     """
     names = [outputs] if isinstance(outputs, str) else list(outputs)
     steps = _list_steps(pipeline)
@@ -193,7 +194,10 @@ def _gives_labels(forest: Forest) -> bool:
 
 
 def _texts(forest: Forest, names: list[str]) -> dict[str, Any]:
-    """Return the string labels by the name of their output; empty for numeric labels."""
+    """Return the string labels by the name of their output, "predict".
+
+    Empty if labels are numbers, or if labels are not among the outputs.
+    """
     labels = forest.labels
     is_text = labels is not None and labels.dtype.kind not in "iufb"
     return {"predict": labels} if is_text and "predict" in names and _gives_labels(forest) else {}

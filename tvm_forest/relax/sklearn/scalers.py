@@ -28,20 +28,20 @@ def scale_standard(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def scale_min_max(do: Arithmetic, step: Any, x: Any) -> Any:
-    """Convert `MinMaxScaler`."""
+    """Convert `MinMaxScaler`: multiply by `scale_`, add `min_`, and clip if the scaler does."""
     x = do.change(do.as_floats(x), do.multiply, step.scale_)
     x = do.change(x, relax.op.add, step.min_)
     return do.clip(x, *step.feature_range) if step.clip else x
 
 
 def scale_max_abs(do: Arithmetic, step: Any, x: Any) -> Any:
-    """Convert `MaxAbsScaler`."""
+    """Convert `MaxAbsScaler`: divide by `scale_`, and clip to -1 to 1 if the scaler does."""
     x = do.change(do.as_floats(x), relax.op.divide, step.scale_)
     return do.clip(x, -1.0, 1.0) if getattr(step, "clip", False) else x
 
 
 def scale_robust(do: Arithmetic, step: Any, x: Any) -> Any:
-    """Convert `RobustScaler`."""
+    """Convert `RobustScaler`: subtract `center_` and divide by `scale_`, as far as asked for."""
     x = do.as_floats(x)
     if step.with_centering:
         x = do.change(x, relax.op.subtract, step.center_)

@@ -57,7 +57,7 @@ class Loop:
 
     Attributes:
         name: unique in the schedule.
-        kind: what the index counts.
+        kind: what the index counts: rows ("batch"), outputs ("class") or rounds of trees ("tree").
         start: first value.
         stop: bound, exclusive; None means n, the number of rows.
         step: distance between two values; a Share where rows were tiled into a number of parts.
@@ -130,7 +130,7 @@ class Loop:
 
     @property
     def is_walked_alike(self) -> bool:
-        """Whether one vector walk does the loop by code that does not depend on trees' shapes."""
+        """Whether `simdize` selects code that is the same for trees of all shapes."""
         return self.simdize not in (None, "gather")
 
     @property
@@ -290,7 +290,7 @@ class Nest:
         return 1 if self.vectors else self.classes
 
     def runs_over_rounds(self, loop: Loop) -> bool:
-        """Return whether a tree loop runs over all rounds, so that their number may be data."""
+        """Return whether a loop is over all rounds, and code may read their number when it runs."""
         of_rows = loop.simdize not in (None, "octets", "pieces")
         if loop.kind != "tree" or of_rows or loop.is_specialized:
             return False

@@ -15,7 +15,7 @@ from . import Loop
 
 Told = dict[str, Any]
 Marks = Mapping[str, Told]
-"""Settings of a loop, by the names of the directives."""
+"""Settings of loops: for each loop's name, a dict of its settings by the names of directives."""
 
 MARKS: dict[str, tuple[str, ...]] = {
     "parallel": ("parallel",),
@@ -56,7 +56,8 @@ def name_arguments(loop: str, word: str, value: Any) -> dict[str, Any]:
     """Return the named arguments of the directive for a mark of a loop.
 
     Raises:
-        ScheduleError: there are too many, or the mark of a directive without arguments is false.
+        ScheduleError: `value` has too many arguments, or it is not 1 or True for a directive
+            without arguments.
     """
     names, values = MARKS[word][1:], [*value] if isinstance(value, list | tuple) else [value]
     if len(values) > max(1, len(names)) or (not names and value not in (1, True)):

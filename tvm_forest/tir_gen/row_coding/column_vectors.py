@@ -114,6 +114,8 @@ def search(
 ) -> tirx.Stmt:
     """Return a statement that stores the ranks of 64 values of a column, as uint8.
 
+    The eight bits of each rank are in reverse order, which `planes` takes into account.
+
     Args:
         vectors: collects the functions.
         how: LLVM's predicate that is true for values that reach a cut.
@@ -142,7 +144,10 @@ def search(
 
 
 def _search_piece(piece: int, how: str, levels: int) -> list[str]:
-    """Return IR lines that set %b<piece> to the ranks of 16 values."""
+    """Return IR lines that set byte `piece` of each integer of %b<piece> to a value's rank.
+
+    There are 16 values. The bits of a rank are in reverse order, the outcome at the root lowest.
+    """
     lines = _load(f"%x{piece}", "%column", 4 * LANES * piece, FLOATS)
     number = "zeroinitializer"
     for level in range(levels):
@@ -221,7 +226,7 @@ def _load(name: str, pointer: str, at: int, kind: str) -> list[str]:
 
 
 def _do(vectors: Vectors, name: str, lines: list[str], arguments: dict[str, Any]) -> tirx.Stmt:
-    """Return a statement that calls a function for its side effects."""
+    """Define an LLVM IR function, and return a statement that calls it for its side effects."""
     call = vectors.call(name, "int32", lines, "0", **arguments)
     return tirx.Evaluate(tirx.call_extern("int32", call.args[0].value, *call.args[1:]))
 

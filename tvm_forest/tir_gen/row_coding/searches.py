@@ -62,8 +62,8 @@ class Chunk(NamedTuple):
     """Rows that are coded column by column.
 
     Attributes:
-        first: first row of the block.
-        start: rows of the block before the chunk.
+        first: index of the block's first row among all rows.
+        start: number of rows of the block before the chunk.
         left: number of rows in the chunk, at most 64.
     """
 
@@ -186,7 +186,7 @@ class ColumnSearch:
         coder: stores the results.
         code: where statements go.
         buffers: buffers of the model, by name.
-        columns: the group of the column.
+        columns: the group of columns searched by the same code to which the column belongs.
         column: number of the column.
         results: buffers for the results, by name.
     """

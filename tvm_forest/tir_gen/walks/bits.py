@@ -60,7 +60,10 @@ class BitWalker(BlockWalker):
         return i64(count)
 
     def lower_trees(self, trees: tirx.For, fact: Loop) -> tirx.Stmt | None:
-        """Sum the leaves of several oblivious trees in registers, if all add to the same sums."""
+        """Return code that sums the leaves of several oblivious trees in registers.
+
+        None if a tree may not be oblivious, or if the trees do not add to the same sums of a row.
+        """
         layout: Any = self.layout
         if layout.depths or layout.lists or not _is_sum(trees.body.body, trees.loop_var):
             return None
@@ -72,7 +75,7 @@ class BitWalker(BlockWalker):
         return code.finish()
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Return the walk of all rows through one tree, and what their leaves are used for."""
+        """Return the walk of all rows through one tree, and the stores that use their leaves."""
         code = Builder()
         self._emit(code, [loop], fact)
         return code.finish()
@@ -243,7 +246,11 @@ class BitWalk:
         return self.code.buffer("bits", shape, "uint64")
 
     def _join_words(self, bits: Any, joined: list[Any]) -> None:
-        """Assemble 8-bit numbers from bits, 8 bits of the leaf numbers for each buffer `joined`."""
+        """Assemble the bits of leaf numbers to 8-bit numbers, and store these.
+
+        The lowest 8 bits of each leaf number go to the first of the buffers `joined`, the next 8 to
+        the second.
+        """
         count, all_of_them = int(bits.shape[0]), lanes(i64(0), NUMBER_BITS)
         for part, into in enumerate(joined):
             first = part * NUMBER_BITS

@@ -33,7 +33,7 @@ class Permutes:
     vectors: Vectors
 
     def nodes(self, table: Any, first: Sequence[Any], node: Any, wide: bool) -> Any:
-        """Look up one field of each lane's node.
+        """Return one field of each lane's node, uint8x64.
 
         Args:
             table: load of the first byte of the field.

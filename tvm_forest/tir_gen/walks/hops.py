@@ -238,7 +238,7 @@ def needs_holding(tree: TreeAccess, uneven: bool) -> bool:
 
 
 def _stores_by(loop: tirx.For) -> bool:
-    """Return whether the iterations of a loop store to distinct elements."""
+    """Return whether the elements that a loop stores to depend on its variable."""
     places = [index for store in find_stores(loop.body) for index in store.indices]
     return mentions(places, {loop.loop_var})
 

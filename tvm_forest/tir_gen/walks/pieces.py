@@ -206,7 +206,7 @@ class _Steps:
         return self._call("step", lines, "%step", piece, buffers)
 
     def find_exit(self, piece: Any) -> Any:
-        """Return the number of the exit by which a walk leaves a piece, over all lines, uint64."""
+        """Return the exit by which a walk leaves a piece, numbered over all lines, uint64."""
         lines = [
             *self._find_exit(),
             f"%first = mul i64 %line, {LANES}",

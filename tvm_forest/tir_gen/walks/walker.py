@@ -44,7 +44,7 @@ class Walker:
 
     @classmethod
     def check(cls, sch: Schedule, loops: Sequence[Loop]) -> None:
-        """Refuse nests with leaf loops that this walker cannot handle.
+        """Refuse nests with leaf loops that this walker cannot handle; the base class refuses none.
 
         Raises:
             ScheduleError: there is such a leaf loop.
@@ -73,7 +73,7 @@ class Walker:
         return None
 
     def lower(self, loop: tirx.For, fact: Loop, form: WalkForm) -> tirx.Stmt:
-        """Return the code of a leaf loop: its walks, and what their leaves are used for.
+        """Return the code of a leaf loop: its walks, and the stores that use their leaves.
 
         Args:
             loop: the leaf loop, whose body is one walk, see `is_one_walk`.
@@ -221,7 +221,10 @@ class BlockWalker(Walker):
 
 
 def _is_in_blocks(path: tuple[Loop, ...]) -> bool:
-    """Return whether row loops are outermost, and those inside loops over trees are constant."""
+    """Return whether a loop over rows is outermost, and blocks have a constant number of rows.
+
+    So every loop over rows inside a loop over classes or trees must have a constant count.
+    """
     outer = list(takewhile(lambda loop: loop.kind == "batch", path))
     inside = [loop for loop in path[len(outer) :] if loop.kind == "batch"]
     return bool(outer) and all(loop.count is not None for loop in inside)
