@@ -62,7 +62,7 @@ class LiveMethods:
     schedules: Any = OfCode()
 
     def _begin(self) -> None:
-        """Create the copy, before any attribute is set."""
+        """Create the copy of the predictor that calls will use; no attribute may be set before."""
         copy = object.__new__(type(self))
         for each, its_copy in ((copy, None), (self, copy)):
             object.__setattr__(each, "_present", its_copy)
