@@ -168,7 +168,7 @@ def _find_of_kinds(request: BuildRequest, place: _Place) -> tuple[BuildRequest, 
 
 
 class _Place(NamedTuple):
-    """A cache, and the key of a model's entry in it; or a bundle and "", as it has no such entry."""
+    """A cache and the key of a model's entry in it; or a bundle and "", as it has no such entry."""
 
     cache: CodeCache
     key: str

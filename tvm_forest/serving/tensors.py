@@ -224,7 +224,7 @@ def write_json(array: Array) -> Iterator[bytes]:
 
 
 def _to_json(part: Array) -> Any:
-    """Return elements for orjson; infinities become texts, as orjson would write null."""
+    """Return a flat part as what orjson writes; infinities as texts, since orjson has null."""
     if part.dtype.kind not in _OF_NUMBERS or (part.dtype.kind == "f" and np.isinf(part).any()):
         infinite = {math.inf: "Infinity", -math.inf: "-Infinity"}
         return [infinite.get(value, value) for value in part.tolist()]
@@ -242,7 +242,7 @@ def write_binary(array: Array) -> Iterator[bytes]:
 
 
 def split(array: Array) -> Iterator[Array]:
-    """Yield the elements of an array as flat parts of at most `MAX_PART`."""
+    """Yield the elements of an array as flat parts of at most `MAX_PART` elements."""
     flat = np.ascontiguousarray(array).reshape(-1)
     for begin in range(0, len(flat), MAX_PART):
         yield flat[begin : begin + MAX_PART]

@@ -86,7 +86,7 @@ class TextRows:
     added: tuple[str, ...] = ()
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the names of the columns."""
+        """Read the names of the columns, if the file has any."""
         self._where, self._forest, self._reading = where, forest, reading
         self._packed = getattr(getattr(file, "raw", None), "packed", file)
         self._size = _read_size(self._packed)

@@ -111,7 +111,7 @@ class SmallBatches:
     def _run(self, rows: Any) -> _Frame | None:
         """Return a frame with the results of rows; the caller puts it back into `frames`.
 
-        None for rows that are no numpy array of numbers, have another width, or are none or too many.
+        None unless the rows are a numpy array of numbers of the right width, and not too many.
         """
         if type(rows) is not np.ndarray or rows.dtype.kind not in NUMBERS:
             return None
