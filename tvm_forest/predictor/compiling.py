@@ -65,7 +65,7 @@ _running = WeakValueDictionary[tuple[Path, str], CodeOf]()
 @is_waited_for
 @holds_off_forks
 def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
-    """Compile a request with `compile_forest`, or load its code from the cache.
+    """Compile a request with `compile_forest`, or load its code from the cache or a bundle.
 
     Returns:
         The request, with its schedules and the signature of the model; the compiled functions.

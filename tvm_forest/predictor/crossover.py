@@ -103,7 +103,7 @@ class Crossover:
         Takes some tenths of a second; other work on the machine disturbs it.
 
         Returns:
-            The new value of `rows`; twice the largest batch tried if the CPU is always faster.
+            The new value of `rows`; twice the largest batch tried if the CPU is faster for it.
 
         Raises:
             DeviceError: the GPU cannot be used.
@@ -183,7 +183,9 @@ class Crossover:
             return cls(cpu, gpu, manifest["rows"])
 
     def choose(self, rows: Any) -> Predictor:
-        """Return the predictor that is used for these rows.
+        """Return the predictor that is used for these rows, except in calls with `which`.
+
+        Those are for the CPU.
 
         Raises:
             InputError: only one of the two was updated to another model.

@@ -70,7 +70,7 @@ def read_list(data: Any, datatype: str, shape: tuple[int, ...], where: str) -> A
         where: name of the list in messages.
 
     Raises:
-        Refused: an element has another type, or the list another shape.
+        Refused: an element has another type or does not fit, or the list has another shape.
     """
     if datatype == "BF16":
         raise Refused(f"{where}: a BF16 tensor comes as bytes; send them, or FP32")
@@ -139,7 +139,8 @@ def read_binary(data: memoryview, datatype: str, shape: tuple[int, ...], where: 
     """Return the tensor in bytes. Numbers are not copied, except BF16, which becomes float32.
 
     Raises:
-        Refused: the number of bytes does not fit the shape, or texts are not UTF-8.
+        Refused: the number of bytes does not fit the shape, texts are not UTF-8, or a bool is
+            neither 0 nor 1.
     """
     if datatype == "BYTES":
         texts = _split_texts(data, math.prod(shape), where)

@@ -141,7 +141,10 @@ class SeparatedRows(TextRows):
         return Batch(rows, fields.kept, len(fields.numbers))
 
     def _split_lines(self, lines: Iterable[str], before: int = 0) -> Iterator[Line]:
-        """Yield the fields of lines that are not empty; `before` is the number of earlier lines."""
+        """Yield (line number from 1, fields or a BadLine) of lines that are not empty.
+
+        `before` is the number of lines before these.
+        """
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         while True:
             begin = reader.line_num

@@ -287,11 +287,12 @@ class JsonRows(TextRows):
     """Rows that are JSON objects, one per line.
 
     The columns are the names in the first `FIRST_LINES` lines. If an object lacks a column, its
-    value is missing, as for null.
+    value is missing, as for null. Names that only later lines have are ignored, but refused if all
+    columns are used.
     """
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """See `TextRows`."""
+        """See `TextRows._open`; the names are those in the first `FIRST_LINES` lines."""
         objects = self._read_objects()
         first = list(islice(objects, FIRST_LINES))
         self._first = [row for _, row in first if isinstance(row, dict)]

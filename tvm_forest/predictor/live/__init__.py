@@ -100,7 +100,7 @@ class LiveMethods:
             model: see `tvm_forest.load`; with the inputs and outputs of the present model.
 
         Raises:
-            InputError: its columns, labels, outputs or their dtypes differ.
+            InputError: columns, labels, outputs, dtypes or the link differ from the present ones.
             ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
 
         Examples:
@@ -124,8 +124,9 @@ class LiveMethods:
 
         Raises:
             InputError: more than leaf values differs, the message names the first tree and field;
-                or an array of another shape.
-            ModelFormatError, UnsupportedModel: see `tvm_forest.load`.
+                or an array of another shape, with values that are not finite, or for a model whose
+                leaves are not plain numbers.
+            ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
 
         Examples:
             >>> predictor.update_leaves(predictor.forest)
@@ -137,7 +138,7 @@ class LiveMethods:
 
     @property
     def signature(self) -> str:
-        """`Forest.signature` of the model that was compiled, which takes long for a large one."""
+        """`Forest.signature` of the model; computing it takes long for a large model."""
         signature: str = (self._present or self).request.signature
         return signature
 

@@ -121,7 +121,7 @@ class Job:
         return self._made
 
     def end(self, made: Predictor | ForestError) -> None:
-        """Record the result, and switch the owner and waiting threads to it."""
+        """Switch the owner to the compiled predictor, or record the error; wake waiting threads."""
         if isinstance(made, Predictor):
             self._made, owner = made, self._owner()
             if owner is not None:
