@@ -183,9 +183,9 @@ class Crossover:
             return cls(cpu, gpu, manifest["rows"])
 
     def choose(self, rows: Any) -> Predictor:
-        """Return the predictor that is used for these rows, except in calls with `which`.
+        """Return the predictor that is used for these rows.
 
-        Those are for the CPU.
+        Calls with `which` do not ask this, and always use the one for the CPU.
 
         Raises:
             InputError: only one of the two was updated to another model.

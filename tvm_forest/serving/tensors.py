@@ -225,7 +225,7 @@ def write_json(array: Array) -> Iterator[bytes]:
 
 
 def _to_json(part: Array) -> Any:
-    """Return a flat part as what orjson writes; infinities as texts, since orjson has null."""
+    """Return a flat part for orjson, with infinities as texts, since orjson would write null."""
     if part.dtype.kind not in _OF_NUMBERS or (part.dtype.kind == "f" and np.isinf(part).any()):
         infinite = {math.inf: "Infinity", -math.inf: "-Infinity"}
         return [infinite.get(value, value) for value in part.tolist()]

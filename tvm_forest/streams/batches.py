@@ -121,8 +121,8 @@ def choose_columns(
     `added` from folder names.
 
     Raises:
-        InputError: a column is missing or occurs twice, the model takes another number of them,
-            or the file has no names but columns are to be kept.
+        InputError: a column is missing or occurs twice, the number of columns is not the
+            model's, or the file has no names but columns are to be kept.
     """
     keep = reading.keep
     if names == []:  # an empty file

@@ -24,7 +24,7 @@ class Common(NamedTuple):
 
     Attributes:
         name: its name in messages.
-        read: returns it for a forest.
+        read: a function that returns the property of a forest.
     """
 
     name: str

@@ -63,7 +63,7 @@ class RoundCache:
         return part
 
     def reach(self, best: Predictor, end: Any) -> Predictor:
-        """Return a predictor that contains rounds up to `end`, maybe beyond the best one."""
+        """Return a predictor with the rounds up to `end`, even if that is beyond the best round."""
         forest = best.forest
         is_beyond = isinstance(end, int | np.integer) and end > count_rounds(forest)
         if not is_beyond or forest.with_all_rounds is None:
