@@ -35,7 +35,10 @@ def edit_schedule(given: Edited, forest: Forest) -> Schedules:
     """Return the schedules that a user gives, all as Schedules of this package.
 
     A function is called with the forest's `new_schedule`, and replaced by what it returns; a
-    schedule written with TVM is read.
+    schedule written with TVM is converted.
+
+    Raises:
+        ScheduleError: a function does not return a schedule, or one of TVM's cannot be converted.
     """
     start = heuristic.new_schedule
     return edit(given, lambda: start(forest), lambda x: compiler.take_schedule(x, forest))

@@ -174,7 +174,7 @@ def _find_python() -> tuple[int, ...] | None:
 
 
 def _find_new_array() -> int | None:
-    """Return the address of PyArray_New, from the table that numpy has for code in C."""
+    """Return the address of PyArray_New, from numpy's table for C code; None if it is unknown."""
     core: Any = getattr(np, "_core", None) or np.core
     find = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)

@@ -138,7 +138,7 @@ class LiveMethods:
 
     @property
     def signature(self) -> str:
-        """`Forest.signature` of the model; computing it takes long for a large model."""
+        """`Forest.signature` of the source model; computing it takes long for a large model."""
         signature: str = (self._present or self).request.signature
         return signature
 
