@@ -268,11 +268,11 @@ class Functions:
         return [np.empty((n_rows, self.forest.n_outputs), dtype) for dtype in self.result_dtypes]
 
     def leaf_dtype(self, name: Output) -> str:
-        """Return the dtype of leaf numbers, or of leaf values."""
+        """Return the dtype of leaf numbers if `name` is "apply", else of leaf values."""
         return "int32" if name == "apply" else self.forest.sum_dtype
 
     def prepare_rows(self, function: BoundFunction, rows: Array) -> Array:
-        """Return rows in the form that a function reads."""
+        """Return cleaned rows, with membership columns if the function takes them."""
         forest = self.forest
         return (forest.prepare_rows if function.takes_memberships else forest.clean_rows)(rows)
 

@@ -75,7 +75,7 @@ class Columns(NamedTuple):
 
     @property
     def wanted(self) -> list[str]:
-        """Names of all these columns, each once."""
+        """Names of the columns that the model reads and of those that are kept, each once."""
         return list(dict.fromkeys([*(self.features or ()), *self.kept]))
 
 

@@ -35,7 +35,7 @@ class SeparatedRows(TextRows):
     delimiter = ","
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the first line; see `names_columns`."""
+        """Read the first line, and find out whether it names the columns, see `names_columns`."""
         self.delimiter = reading.delimiter or self.delimiter
         self._consumed = 0  # lines before the first row
         super().__init__(file, where, forest, reading)

@@ -47,7 +47,7 @@ class BadLine(InputError):
         self.where, self.what = where, what
 
     def __reduce__(self) -> tuple[type[BadLine], tuple[str, str]]:
-        """Support pickle."""
+        """Support pickle: return the class and its arguments."""
         return type(self), (self.where, self.what)
 
 

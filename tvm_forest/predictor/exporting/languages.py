@@ -176,7 +176,7 @@ def _take_out_refused(forest: Forest, rows: Array) -> Array:
 
 
 def _to_bits(numbers: Array) -> list[list[str]]:
-    """Return the bits of floats (R, C) as texts of 8 or 16 digits."""
+    """Return the bits of floats (R, C) as texts of 8 or 16 hexadecimal digits."""
     width = 2 * numbers.dtype.itemsize
     bits = np.ascontiguousarray(numbers).view(f"u{numbers.dtype.itemsize}")
     return [[f"{x:0{width}x}" for x in row] for row in bits.tolist()]

@@ -135,7 +135,7 @@ def _has_bins(like: Forest) -> bool:
 
 
 def _grow_levels(shape: TreeShape, seed: int) -> Array:
-    """Return the left children of a random tree grown level by level."""
+    """Return a random tree grown level by level, in the form of `TreeShape.grow`."""
     rng, left, first, count = np.random.default_rng(seed), list[Array](), 0, 1
     for level in range(shape.depth):
         is_split = (rng.random(count) < shape.split) | (level < 2) | (np.arange(count) == 0)
@@ -146,7 +146,7 @@ def _grow_levels(shape: TreeShape, seed: int) -> Array:
 
 
 def _grow_leaves(shape: TreeShape, seed: int) -> Array:
-    """Return the left children of a random tree grown leaf-wise."""
+    """Return a random tree grown leaf-wise, in the form of `TreeShape.grow`."""
     rng, left = np.random.default_rng(seed), np.full(2 * shape.leaves - 1, LEAF)
     ends = [0]
     for split in range(shape.leaves - 1):

@@ -140,7 +140,7 @@ def _holds(dtype: str, flat: Array) -> bool:
 
 
 def _write_powers(dtype: str) -> str:
-    """Return the C function `exp_<dtype>` and its table of powers of two."""
+    """Return the C text of the function `exp_<dtype>`, with its table of powers of two."""
     table = list_powers()
     words = (
         [bits for _, bits in table[::4]]
