@@ -13,7 +13,7 @@ def run(options: argparse.Namespace) -> None:
     """Compile a model, and write the file that `predict` and `load_predictor` read.
 
     Raises:
-        InputError: the output has the suffix of a library.
+        InputError: the output has the suffix of a library, or cannot be written.
     """
     suffix = options.output.suffix.lower()
     if suffix in itertools.chain(*KINDS.values()):

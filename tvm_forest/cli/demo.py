@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _prove_equal(predictor: Predictor, model: Any, rows: Array) -> None:
-    """Compare margins and labels with XGBoost's.
+    """Print how many rows have the margins and the labels of XGBoost.
 
     Raises:
         ForestError: a margin differs.

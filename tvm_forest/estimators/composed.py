@@ -167,7 +167,7 @@ class _Traversal:
         return found
 
     def _replace_items(self, items: Any, path: str, anew: bool) -> Any:
-        """Return a container of the same kind whose items are replaced."""
+        """Return a container of the same kind whose items are replaced; itself if none is."""
         keys, values = _list_items(items)
         if not any(isinstance(value, _SEVERAL) or _is_part(value) for value in values):
             return items  # it may have millions of items, such as a vocabulary
@@ -180,6 +180,8 @@ class _Traversal:
 
     def _replace_attributes(self, part: Any, path: str, anew: bool) -> Any:
         """Return a copy of an estimator, or of a part of one, whose attributes are replaced.
+
+        If none is, it is the object itself. A copy has no methods for training.
 
         Parameters are visited last. Usually `fit` trains copies of them, and they stay untrained,
         as in stacking. Then they are kept, unless they are the very objects that were replaced
@@ -206,7 +208,7 @@ class _Traversal:
 
 
 def _list_items(items: Any) -> tuple[Iterable[Any], list[Any]]:
-    """Return the keys and the values of a container."""
+    """Return the keys and the values of a container; none of an array that holds no objects."""
     if isinstance(items, dict):
         return items, list(items.values())
     if isinstance(items, np.ndarray) and (type(items) is not np.ndarray or items.dtype != object):

@@ -162,7 +162,7 @@ class _ForestEstimator(BaseEstimator):
 
     @property
     def predictor_(self) -> Predictor:
-        """The compiled model, compiled on first use and again when a parameter changes."""
+        """The compiled model; compiled at first use, and if model, schedule or target changes."""
         forest, parameters = self.forest_, (self.model, self.schedule, self.target)
         built = self.__dict__.get("_built")
         if built is None or any(a is not b for a, b in zip(built[0], parameters, strict=True)):

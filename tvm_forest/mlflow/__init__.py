@@ -101,7 +101,10 @@ def save_model(
 
 
 def _allow_categories(signature: Any, example: Any) -> Any:
-    """Allow strings and the dtype `category` in category columns, which MLflow's schema refuses."""
+    """Return the signature with any type for the columns of dtype `category` in the example.
+
+    MLflow's schema would otherwise refuse texts, or this dtype, in these columns.
+    """
     if not hasattr(example, "dtypes") or not hasattr(example, "columns"):
         return signature
     labelled = {name for name, dtype in example.dtypes.items() if str(dtype) == "category"}
@@ -114,7 +117,7 @@ def _allow_categories(signature: Any, example: Any) -> Any:
 
 
 def _allow_kinds(signature: ModelSignature | None) -> ModelSignature:
-    """Add the param "kind" to the signature, since MLflow drops params that are not in it."""
+    """Return the signature with the param "kind": MLflow drops params that are not in it."""
     inputs, outputs, params = None, None, ParamSchema([])
     if signature is not None:
         inputs, outputs, params = signature.inputs, signature.outputs, signature.params or params
@@ -199,7 +202,7 @@ class Function:
 
 
 def _label_numbers(frame: Any, forest: Forest) -> Any:
-    """Return a frame in which columns of numeric categories have the dtype `category`."""
+    """Return a frame with dtype `category` in columns none of whose known categories is a text."""
     known = forest.category_names.items()
     labelled = [frame.columns[i] for i, names in known if str not in set(map(type, names))]
     return frame.astype(dict.fromkeys(labelled, "category")) if labelled else frame

@@ -1,4 +1,4 @@
-"""Watches the rows that a predictor is asked about, a sample of them.
+"""Watches a sample of the rows that a predictor predicts, and compares them with training rows.
 
 takes: Predictor, training rows or a Profile of them; gives: its predictions, and Drift.
 
@@ -65,8 +65,8 @@ class Monitor:
     the model that it was made for; make another one for a model that takes its place by `update`.
 
     Attributes:
-        predictor: it.
-        profile: rows at each leaf of the training rows.
+        predictor: the predictor that is watched.
+        profile: how many training rows reach each leaf.
     """
 
     def __init__(
@@ -84,14 +84,15 @@ class Monitor:
             predictor: from `build`; its code is waited for.
             reference: training rows, or a `Profile` of them; None for the profile that the model
                 was built with.
-            every: how many rows there are for each that is observed at most, 1 for all.
-            share: of the time, how much observing may take; then no row is observed until enough
-                time has gone. 1 for no limit.
-            window: a report is of the latest rows that were observed, of so many to twice as many,
-                and of the rows of a call that are observed beyond them.
+            every: one of so many rows is observed, on average and if there is time; 1 for all.
+            share: the share of the time that observing may take, over 0: after it took t seconds,
+                no row is observed for t / share - t seconds. 1 for no limit.
+            window: a report is of the latest `window` to about 2 `window` rows that were observed,
+                or of all if there were fewer.
 
         Raises:
-            InputError: no Predictor, no profile or one of another model, or numbers below 1.
+            InputError: no Predictor, no profile or one of another model, or a number out of range.
+            ForestError: the code of the predictor cannot be compiled.
         """
         if not isinstance(predictor, Predictor):
             raise InputError(
@@ -136,10 +137,10 @@ class Monitor:
         return result
 
     def observe(self, rows: Any) -> None:
-        """Observe rows that others have predicted, a sample of them as by `predict`.
+        """Observe a sample of rows, as `predict` does, where something else has predicted them.
 
         Args:
-            rows: see `Predictor.predict`; what cannot be indexed is left out.
+            rows: see `Predictor.predict`; none are observed of rows that cannot be indexed.
         """
         shape = getattr(rows, "shape", None)
         if not shape and not hasattr(rows, "__len__"):
@@ -202,7 +203,7 @@ class Monitor:
     # -- samples ----------------------------------------------------------------------------------
 
     def _sample(self, rows: Any, count: int) -> None:
-        """Observe some of the rows that are due of so many, at random, if there is time."""
+        """Observe, if there is time, as many of `count` rows as are due, chosen at random."""
         begin = time.perf_counter()
         if begin < self._next:
             self._left = max(self._every, CALLS * count)
@@ -234,7 +235,10 @@ class Monitor:
                     self._before, self._now = self._now, 0 * self._now
 
     def _look_at(self, rows: Any) -> Array:
-        """Return what `_split` takes apart."""
+        """Return the counts of rows, int64 (1 + L + 2 F,), in one array that can be added up.
+
+        `_split` says what is counted.
+        """
         forest = self._forest
         is_plain = forest.encoder is None
         array = to_rows(rows, forest) if is_plain else to_objects(rows, forest)
@@ -244,13 +248,18 @@ class Monitor:
         return np.concatenate([[len(array)], hits, missing, self._count_unseen(rows, len(array))])
 
     def _split(self, counts: Array) -> tuple[int, Array, Array, Array]:
-        """Return counts of rows, at each leaf (L,), and of missing and of unseen values (F,)."""
+        """Split the counts from `_look_at`, of which several may be added up.
+
+        Returns:
+            The number of rows; the number of rows that reach each leaf, (L,); for each column, the
+            number of missing values, (F,), and of values that `_count_unseen` counts, (F,).
+        """
         ends = np.cumsum([1, len(self._counter.leaf), self._forest.given_width])
         rows, *others = np.split(counts, ends)
         return int(rows[0]), others[0], others[1], others[2]
 
     def _count_unseen(self, rows: Any, count: int) -> Array:
-        """Return (F,), how many values are categories that the model does not list."""
+        """Return (F,), in how many of `count` rows a column has a category that the model lacks."""
         unseen, known = np.zeros(self._forest.given_width, np.int64), self._known
         if not known.refuses_unseen or not _refuses(rows, known):
             return unseen
@@ -302,7 +311,10 @@ def _take_source(forest: Forest) -> Forest:
 
 
 def _take(rows: Any, picks: list[int]) -> Any:
-    """Return a copy of some rows; None of what cannot be indexed."""
+    """Return the rows with the indices `picks`; None if rows of this kind cannot be indexed.
+
+    One row by name, a dict or a Series, is returned as it is.
+    """
     try:
         if isinstance(rows, dict) or getattr(rows, "ndim", 2) == 1:
             return rows  # one row by name
@@ -316,7 +328,7 @@ def _take(rows: Any, picks: list[int]) -> Any:
 
 
 def _refuses(rows: Any, forest: Forest) -> bool:
-    """Return whether a model refuses rows."""
+    """Return whether a model refuses one of the rows for its values."""
     try:
         to_rows(rows, forest)
     except RowError:

@@ -1,6 +1,7 @@
-"""How far the rows of a service are from those of a profile.
+"""How far the rows that are predicted differ from those of a profile.
 
-takes: rows at each leaf, of both; gives: Drift, and its metrics for Prometheus.
+takes: numbers of rows at each leaf, observed and of the profile; gives: Drift, and its metrics for
+Prometheus.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Metric(NamedTuple):
     """A gauge of Prometheus.
 
     Attributes:
-        name, help: as `/metrics` has them.
-        values: by the name of a column, or by "" where it is of all.
+        name, help: the name and the explanation that `/metrics` shows.
+        values: the value for each column by name; by "" for a gauge of the whole model.
     """
 
     name: str
@@ -39,17 +40,20 @@ class Drift:
         rows: observed rows.
         reference_rows: rows of the profile.
         psi: float64 (T,), the population stability index of each tree: the sum over leaves of
-            (p - q) ln(p / q), of shares p of observed rows and q of the profile's, where each leaf
-            counts half a row more. NaN without rows, as the distance.
+            (p - q) ln(p / q), where p is the share of the observed rows at the leaf, q that of the
+            profile's rows, and half a row is added at each leaf, so that no share is 0. This and
+            the next two are NaN if no row was observed, or the profile has none.
         expected_psi: float64 (T,), about what chance alone gives for so many rows and leaves.
-        distance: float64 (T,), the Jensen-Shannon distance of both shares, from 0 to 1.
-        hops: mean length of a row's path in a tree; NaN without rows.
-        reference_hops: that of the profile.
-        missing: float64 (F,), share of missing values; categories that the model takes for missing
-            are among them. NaN without rows.
-        reference_missing: that of the rows that the monitor was made with; None with a profile.
-        unseen: int64 (F,), values of categories that the model does not list.
-        columns: names of the columns; their numbers as texts where the model has none.
+        distance: float64 (T,), the Jensen-Shannon distance of the shares p and q, with nothing
+            added, from 0 to 1.
+        hops: mean number of hops of an observed row in a tree; NaN in the same cases.
+        reference_hops: mean number of hops of the profile's rows; NaN if there are none.
+        missing: float64 (F,), share of missing values in each column; categories that the model
+            takes for missing are among them. NaN if no row was observed.
+        reference_missing: the same of the rows that the monitor was made with; None if it was made
+            with a profile.
+        unseen: int64 (F,), number of values that are categories which the model does not list.
+        columns: names of the columns; their indices as texts if the model has no names.
     """
 
     rows: int
@@ -66,12 +70,12 @@ class Drift:
 
     @property
     def mean_psi(self) -> float:
-        """Mean of `psi` over the trees."""
+        """Mean of `psi` over the trees; 0 without trees."""
         return float(self.psi.mean()) if len(self.psi) else 0.0
 
     @property
     def mean_distance(self) -> float:
-        """Mean of `distance` over the trees."""
+        """Mean of `distance` over the trees; 0 without trees."""
         return float(self.distance.mean()) if len(self.distance) else 0.0
 
     def __repr__(self) -> str:
@@ -83,7 +87,7 @@ class Drift:
         )
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield gauges; of columns those that ever have a value other than 0."""
+        """Yield gauges; those with a value for each column leave out columns of value 0 or NaN."""
         expected = float(self.expected_psi.mean()) if len(self.psi) else 0.0
         for name, text, value in (
             ("observed_rows", "Rows observed lately.", float(self.rows)),
@@ -121,7 +125,7 @@ def _escape(label: str) -> str:
 
 
 class Distances(NamedTuple):
-    """See the attributes of `Drift`."""
+    """The result of `compare_leaves`, with attributes as in `Drift`."""
 
     psi: Array
     expected_psi: Array
@@ -130,7 +134,13 @@ class Distances(NamedTuple):
 
 
 def compare_leaves(profile: Profile, hits: Array, rows: int) -> Distances:
-    """Compare the rows (L,) at each leaf with those of a profile."""
+    """Compare the shares of rows at each leaf with those of a profile.
+
+    Args:
+        profile: the profile, which has L leaves.
+        hits: (L,), how many of the rows reach each leaf.
+        rows: number of rows.
+    """
     begin, leaves = profile.leaf_offset[:-1], profile.leaf_counts
     if not rows or not profile.rows or not len(leaves):
         nothing = np.full(len(leaves), np.nan)
@@ -154,6 +164,12 @@ def compare_leaves(profile: Profile, hits: Array, rows: int) -> Distances:
 
 
 def count_hops(profile: Profile, hits: Array, rows: int) -> float:
-    """Return the mean length of the paths of rows (L,) at each leaf."""
+    """Return the mean number of hops of a row in a tree; NaN without rows or trees.
+
+    Args:
+        profile: the depths of leaves, and the number of trees.
+        hits: (L,), how many of the rows reach each leaf.
+        rows: number of rows.
+    """
     paths = rows * profile.n_trees
     return float(hits @ np.maximum(profile.depths, 0)) / paths if paths else float("nan")

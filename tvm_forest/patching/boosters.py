@@ -65,7 +65,7 @@ BOOSTERS = {
 
 
 def list_changers(cls: type) -> dict[str, Any]:
-    """Return a class's methods that may change its trees, with their replacements."""
+    """Return replacements for the methods of a class that may change its trees, by name."""
     return {
         name: with_new_stamp(own)
         for name, own in vars(cls).items()

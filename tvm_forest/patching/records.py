@@ -76,7 +76,7 @@ class Record:
         self._wanted_s = 0.0
 
     def find(self) -> Ready | None:
-        """Return the predictor if it is compiled; the estimator may have changed since."""
+        """Return the predictor if it is compiled; the estimator may have changed. Else None."""
         ready = self._ready
         if ready is None or ready.predictor.ready:
             return ready
@@ -92,7 +92,7 @@ class Record:
         self.reason = "it has changed since it was compiled"
 
     def note(self, estimator: Any, family: Family, n_rows: int, seconds: float) -> None:
-        """Record a call of the library's own method, and start to compile if it pays."""
+        """Record a call of the library's own method; compile once calls have taken `after_s`."""
         self.pace.note_theirs(n_rows, seconds)
         if self._ready is not None or self.pace.seconds < max(RULE.after_s, self._wanted_s):
             return

@@ -17,14 +17,14 @@ MOST_REASONS = 100
 
 
 class Tally:
-    """Counts of calls and rows by class and by reason, None for compiled calls."""
+    """Counts of calls and rows, by class and reason; the reason of compiled calls is None."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0, 0])
         self._lock = make_lock()
 
     def add(self, name: str, reason: str | None, n_rows: int) -> None:
-        """Count a call.
+        """Count a call, and log a reason that is new for the class.
 
         Args:
             name: name of the class.

@@ -32,7 +32,14 @@ else:
 
 
 def edit_schedule(given: Edited, forest: Forest) -> Schedules:
-    """Replace functions by the schedules they return, and TVM's schedules by ours."""
+    """Return the schedules that a user gives, all as Schedules of this package.
+
+    A function is called with the forest's `new_schedule`, and replaced by what it returns; a
+    schedule written with TVM is converted.
+
+    Raises:
+        ScheduleError: a function does not return a schedule, or one of TVM's cannot be converted.
+    """
     start = heuristic.new_schedule
     return edit(given, lambda: start(forest), lambda x: compiler.take_schedule(x, forest))
 
@@ -64,7 +71,10 @@ def build(request: BuildRequest) -> Predictor:
 
 
 def to_predictor(request: BuildRequest, compiled: Compiled) -> Predictor:
-    """Return a predictor of the class for the target of the compiled functions."""
+    """Return the compiled functions as a predictor.
+
+    It is a DevicePredictor for a GPU, a DistantPredictor for another machine, else a Predictor.
+    """
     kind: type[Predictor] = Predictor
     if request.target.on_gpu and isinstance(compiled.library, kernels.KernelLibrary):
         kind = device.DevicePredictor

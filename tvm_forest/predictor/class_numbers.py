@@ -45,7 +45,7 @@ class ClassMethods:
 
     @property
     def feature_names_in_(self) -> Array:
-        """Names of these columns, (F,) strings; the attribute is missing if they have none."""
+        """Names of the rows' columns, (F,) strings; models without names lack the attribute."""
         return np.asarray(self._get_known("feature_names_in_", self.forest.given_names), object)
 
     @property
@@ -54,7 +54,7 @@ class ClassMethods:
         return np.asarray(self._get_known("classes_", self.forest.labels))
 
     def _get_known(self, name: str, value: Any) -> Any:
-        """Return a property of the model, or raise AttributeError, which `hasattr` relies on."""
+        """Return `value`; if it is None, raise AttributeError, so that `hasattr` is false."""
         if value is None:
             raise AttributeError(f"the model '{self.forest.source}' has no '{name}'")
         return value

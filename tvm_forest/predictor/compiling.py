@@ -65,7 +65,7 @@ _running = WeakValueDictionary[tuple[Path, str], CodeOf]()
 @is_waited_for
 @holds_off_forks
 def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
-    """Compile a request with `compile_forest`, or load its code from the cache.
+    """Compile a request with `compile_forest`, or load its code from the cache or a bundle.
 
     Returns:
         The request, with its schedules and the signature of the model; the compiled functions.
@@ -127,7 +127,9 @@ def find_bundled(request: BuildRequest) -> tuple[BuildRequest, Compiled] | None:
 
 
 def list_entries(request: BuildRequest) -> Iterator[tuple[str, Archive]]:
-    """Yield the cache entries that a bundle needs so that similar models need no compiler.
+    """Yield (key in a bundle, entry) for the code of a model's functions that is in the cache.
+
+    With these entries in a bundle, similar models need no compiler.
 
     Raises:
         BuildError: the code in the cache needs TVM.
@@ -152,7 +154,11 @@ def list_entries(request: BuildRequest) -> Iterator[tuple[str, Archive]]:
 
 
 def _find_of_kinds(request: BuildRequest, place: _Place) -> tuple[BuildRequest, Compiled] | None:
-    """Return a model if the code of all its functions' kinds is cached; else None."""
+    """Lay a model out, and return it with cached code of its functions' kinds.
+
+    Returns:
+        The result of `compile_or_load`; None if the code of a function is not there.
+    """
     request, laid_out = _lay_out(request, place)
     kinds = _describe_kinds(request, laid_out, in_bundle=not place.key)
     code = _find_code(place.cache, kinds, request.target)
@@ -162,14 +168,17 @@ def _find_of_kinds(request: BuildRequest, place: _Place) -> tuple[BuildRequest, 
 
 
 class _Place(NamedTuple):
-    """The cache and the key of a model's entry; a bundle's entries have no key."""
+    """A cache and the key of a model's entry in it; or a bundle and "", as it has no such entry."""
 
     cache: CodeCache
     key: str
 
 
 def _find_place(request: BuildRequest) -> _Place | None:
-    """Return the place of a model's cache entry; None if the model is not cached."""
+    """Return where a model's cache entry is, or would be.
+
+    None if there is no cache for the target, or a layout is not from this package.
+    """
     cache = find_code_cache(request.target)
     if cache is None or not are_ours(request):
         return None
@@ -207,7 +216,11 @@ def _describe_kinds(
 
 
 def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[CodeOf]:
-    """Return the libraries that hold cached code, for functions with the keys of their kinds."""
+    """Return the libraries with the code of functions, given the key of each one's kind, by name.
+
+    Libraries are those that run in this process already, else from the cache. Functions whose code
+    is not there are left out.
+    """
     symbols, libraries = dict[str, dict[str, str]](), dict[str, Library | None]()
     for name, kind in kinds.items():
         running = _running.get((cache.folder, kind))
@@ -230,7 +243,7 @@ def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[
 
 
 def _run(cache: CodeCache, code: CodeOf) -> CodeOf:
-    """Record code in `_running` under the keys of its kinds, and return it."""
+    """Return code, after recording in `_running` that this process runs it, by its kinds."""
     _running.update(((cache.folder, kind), code) for kind in code.kinds)
     return code
 

@@ -103,7 +103,7 @@ class Crossover:
         Takes some tenths of a second; other work on the machine disturbs it.
 
         Returns:
-            The new value of `rows`; twice the largest batch tried if the CPU is always faster.
+            The new value of `rows`; twice the largest batch tried if the CPU is faster for it.
 
         Raises:
             DeviceError: the GPU cannot be used.
@@ -184,6 +184,8 @@ class Crossover:
 
     def choose(self, rows: Any) -> Predictor:
         """Return the predictor that is used for these rows.
+
+        Calls with `which` do not ask this, and always use the one for the CPU.
 
         Raises:
             InputError: only one of the two was updated to another model.

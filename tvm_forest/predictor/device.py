@@ -49,7 +49,7 @@ class DeviceFunctions(Functions):
         return ModelArray(array)
 
     def to_arguments(self, tensors: list[ModelArray]) -> tuple[ModelArray, ...]:
-        """Return the arguments for the arrays of the model."""
+        """Return the arrays of the model as they are: each is an argument of GPU functions."""
         return tuple(tensors)
 
 
@@ -147,7 +147,13 @@ class DevicePredictor(Predictor):
     ) -> tuple[DeviceRows, int]:
         """Return rows on the GPU as a function reads them, and the stream for the computation.
 
-        If no function is given, it is chosen by the number of rows.
+        Args:
+            rows: rows on a GPU.
+            place: DLPack's type and index of the device that they are on.
+            function: the function that reads them; None to choose by the number of rows.
+
+        Raises:
+            InputError: rows on another device, or of the wrong kind.
         """
         kind, driver = self.library.kind, self.library.executor.driver
         stream = _stream_of(rows) if self.stream is None else self.stream

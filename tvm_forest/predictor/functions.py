@@ -175,7 +175,7 @@ class Functions:
         return ModelArray(copy_to_lines(array))
 
     def to_arguments(self, tensors: list[ModelArray]) -> tuple[Any, ...]:
-        """Return the arguments for the model's arrays."""
+        """Return what functions take in place of these arrays: one pointer, an AddressTable."""
         return (AddressTable(tensors),)
 
     # -- choosing a function -----------------------------------------------------------------------
@@ -218,7 +218,10 @@ class Functions:
         return self.target.cores if n_jobs == -1 else int(n_jobs)
 
     def count_serial(self, most: int) -> int:
-        """Return the largest batch, at most `most`, up to which one thread reads rows in place."""
+        """Return up to which number of rows, at most `most`, one thread reads rows in place.
+
+        Larger batches use several threads, or need membership columns.
+        """
         ends = (*self.smallest_batches[1:], most + 1)
         for begin, end, function in zip(self.smallest_batches, ends, self.for_batches, strict=True):
             sizes = range(begin, min(end, most + 1))
@@ -261,15 +264,15 @@ class Functions:
         return leaves
 
     def new_results(self, n_rows: int) -> list[Array]:
-        """Allocate the results of a batch."""
+        """Return an uninitialised array (n_rows, C) for each of `result_dtypes`."""
         return [np.empty((n_rows, self.forest.n_outputs), dtype) for dtype in self.result_dtypes]
 
     def leaf_dtype(self, name: Output) -> str:
-        """Return the dtype of leaf numbers, or of leaf values."""
+        """Return the dtype of leaf numbers if `name` is "apply", else of leaf values."""
         return "int32" if name == "apply" else self.forest.sum_dtype
 
     def prepare_rows(self, function: BoundFunction, rows: Array) -> Array:
-        """Return rows in the form that a function reads."""
+        """Return cleaned rows, with membership columns if the function takes them."""
         forest = self.forest
         return (forest.prepare_rows if function.takes_memberships else forest.clean_rows)(rows)
 

@@ -93,7 +93,7 @@ def _describe(space: Space) -> Iterator[str]:
 
 
 def _find(cache: CodeCache, key: str) -> list[KeptChoice]:
-    """Return the choices for models with these facts; the caller may append to the list."""
+    """Return the choices for models whose facts have this key; the caller may append to them."""
     place = (cache.folder, key)
     if place not in _known:
         entry = cache.read(key)

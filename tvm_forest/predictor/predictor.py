@@ -161,7 +161,7 @@ class Predictor(
         saving.save(file, lambda: saving.to_bytes(self._present or self))
 
     def __reduce__(self) -> tuple[Callable[[bytes], Predictor], tuple[bytes]]:
-        """Support pickle and copy."""
+        """Support pickle and copy: return `from_bytes` and the bytes that it reads."""
         return saving.from_bytes, (saving.to_bytes(self._present or self),)
 
     @is_waited_for
@@ -198,6 +198,7 @@ class Predictor(
         Raises:
             InputError: rows, n_jobs or another argument of the wrong kind, or one that the library
                 does not have.
+            UnsupportedModel: with `which`, the outputs cannot be computed one by one.
 
         Examples:
             >>> predictor.predict(rows[::50])

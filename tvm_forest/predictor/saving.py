@@ -249,7 +249,9 @@ def _to_predictor(manifest: dict[str, Any], parts: dict[str, Any], recompile: bo
 
 
 def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -> Compiled | str:
-    """Load all functions that can run here; return the reason if functions of sums cannot.
+    """Load all stored functions that can run here, or return why the stored code is not used.
+
+    It is not used if another version of the package wrote it, or a function of sums cannot run.
 
     Functions of leaves that cannot be loaded are compiled on first use.
     """

@@ -145,7 +145,13 @@ def predict_as_source(
 
 
 def _refuse_later_rounds(forest: Forest, iteration_range: Range, method: str) -> None:
-    """Refuse SHAP values of rounds without the first, for which XGBoost has none, or others'."""
+    """Refuse SHAP values of a range that does not begin with the first round, as XGBoost does.
+
+    For 'dart', XGBoost would explain all rounds before the end, whatever the range.
+
+    Raises:
+        InputError: the range is such a one.
+    """
     is_of_first = forest.library == "xgboost" and method in OF_FIRST_ROUNDS
     if is_of_first and read_range(forest, iteration_range)[0]:
         raise InputError(
@@ -202,7 +208,7 @@ def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, An
 
 
 def _read_count(name: str, arguments: dict[str, Any]) -> int:
-    """Return a numeric argument, 0 if it is missing."""
+    """Return an argument that is a whole number; 0 if it is missing or None."""
     number = arguments.get(name)
     if number is None:
         return 0

@@ -193,9 +193,11 @@ class _Estimate(NamedTuple):
         return values
 
     def _find_places(self, leaves: Array, *places: Array) -> list[Array]:
-        """Return values of each row's sorted samples, (R, Q) for each array of places.
+        """Return each row's samples at some places, if they are sorted, (R, Q) for each array.
 
-        Places are whole numbers from 0, (R, Q) or (1, Q).
+        Args:
+            leaves: int32 (R, T), the leaves that rows reach.
+            places: arrays (R, Q) or (1, Q) of whole numbers from 0.
         """
         thresholds = np.concatenate(np.broadcast_arrays(*places), axis=1)
         thresholds = np.ascontiguousarray(thresholds, np.int64)
@@ -223,7 +225,8 @@ class _Estimate(NamedTuple):
             quantiles: (Q,).
             steps: (R, 1), the sum of weights minus 1.
             floor, ceil: (R, Q), ranks of the values before and after each threshold.
-            below, weight: (R, Q), the weights below the value after, and its own weight.
+            below: (R, Q), the sum of the weights of all values below that at `ceil`.
+            weight: (R, Q), the weight of the value at `ceil`.
         """
         low, high, rule = self._at(floor), self._at(ceil), self.asked.interpolation
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -241,7 +244,7 @@ class _Estimate(NamedTuple):
         return np.where((floor == ceil) | (low == high), low, found)
 
     def _select_single(self, leaves: Array, quantiles: Array) -> Array:
-        """Return quantiles as `numpy.quantile` computes them."""
+        """Return quantiles (R, Q) as `numpy.quantile` does, where each leaf has one sample."""
         last, rule = leaves.shape[1] - 1, self.asked.interpolation
         places = last * quantiles
         if rule in ROUNDINGS:

@@ -70,7 +70,7 @@ class LeafSamples:
 
 
 def count_nodes(forest: Forest) -> Array:
-    """Return (T,), for each tree of the source model, its largest node number plus one."""
+    """Return int64 (T,), for each tree of the source model, its largest node number plus one."""
     tree = forest.tree_id[forest.node_tree]
     counts = np.zeros(tree.max(initial=-1) + 1, np.int64)
     np.maximum.at(counts, tree[tree >= 0], forest.node_id[tree >= 0].astype(np.int64) + 1)
@@ -78,14 +78,14 @@ def count_nodes(forest: Forest) -> Array:
 
 
 def check_samples(samples: LeafSamples, counts: Array) -> None:
-    """Check that compiled code stays within the arrays of samples, which come from a file.
+    """Check that compiled code would stay within the arrays of samples, which come from a file.
 
     Args:
         samples: the arrays.
         counts: see `count_nodes`.
 
     Raises:
-        ValueError: an index would lead outside of an array.
+        ValueError: an array has another shape or dtype, or an index would lead outside of one.
     """
     arrays = {name: getattr(samples, name) for name in FIELDS}
     n_ranks, ends = samples.values.shape[1], np.append(samples.offsets, len(samples.starts) - 1)
@@ -108,7 +108,8 @@ def read_library(model: Any) -> LeafSamples:
     """Return the samples of a fitted estimator of quantile-forest.
 
     Raises:
-        UnsupportedModel: the estimator's own predictions contradict the samples that it stores.
+        UnsupportedModel: the estimator predicts by other samples than those that it stores, targets
+            differ in their samples, or a leaf lacks its only sample or its bounds.
     """
     kept, counts = model.forest_, [tree.tree_.node_count for tree in model.estimators_]
     values, leaves = np.asarray(kept.y_train), np.asarray(kept.y_train_leaves)

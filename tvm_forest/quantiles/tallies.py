@@ -114,7 +114,10 @@ class Tallies:
         return self._functions.target.cores if n_jobs == -1 else int(n_jobs)
 
     def _find_table(self, output: int, shared: bool) -> AddressTable:
-        """Return the table with the addresses of the arrays that tallies read."""
+        """Return the addresses of the arrays that tallies read for the target `output`.
+
+        With `shared`, one of them has the weight of a sample in each node: 1 / number of samples.
+        """
         if (output, shared) not in self._tables:
             samples = self.samples
             shares = np.zeros(1)

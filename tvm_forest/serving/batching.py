@@ -47,7 +47,7 @@ class Batcher:
         max_delay_s: float,
         observe: Callable[[int, int], None],
     ) -> None:
-        """Join requests of up to `max_rows` rows that come within `max_delay_s` of the first.
+        """Join requests within `max_delay_s` of the first, while they have up to `max_rows` rows.
 
         A request of more rows is a batch of its own. `observe` is called with the number of
         requests and of rows of each batch.
@@ -128,7 +128,7 @@ def _asks_for_sums(batch: list[_Waiting]) -> bool:
 
 
 def _predict(model: Model, batch: list[_Waiting]) -> list[Results | Exception]:
-    """Return the outputs of each request, or its error.
+    """Return for each request its outputs, or the error with which it fails.
 
     If the model refuses a batch, each request is predicted alone.
     """

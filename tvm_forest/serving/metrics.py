@@ -19,13 +19,13 @@ _SIZES = tuple(1 << k for k in range(0, 17, 2))
 
 
 class _Drifts:
-    """What monitors have observed, as Prometheus asks for it."""
+    """What the models' monitors have observed, in the form that Prometheus' client reads."""
 
     def __init__(self, models: Iterable[Model]) -> None:
         self._models = models
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Return nothing, since names depend on the models."""
+        """Return no gauges: which ones there are depends on the models when they are collected."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

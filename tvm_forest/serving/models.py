@@ -46,13 +46,16 @@ class Model:
         name, version: its name and version in requests.
         predictor: its predictor.
         forest: the predictor's forest.
-        outputs: for each possible output by name, an example for one row.
-        seconds: time of a call, by its number of rows.
-        monitor: observes rows; None for a model that was built without a profile.
+        outputs: for each possible output by name, an array of its shape and dtype for one row.
+        seconds: seconds of a call, by its number of rows; two such numbers were measured.
+        monitor: observes rows; None for a model that was built without a profile, or whose code is
+            not compiled yet.
     """
 
     def __init__(self, name: str, version: str, predictor: Predictor) -> None:
-        """Predict rows of zeros, to compile all code and to find the shapes and speed of outputs.
+        """Predict rows of zeros, to compile the code of sums, and to find their shapes and speed.
+
+        Code for other outputs is compiled at first use.
 
         Raises:
             InputError: the name cannot be part of a URL, or no datatype can represent the labels.

@@ -163,7 +163,7 @@ def _parse(text: memoryview) -> dict[str, Any]:
 
 
 def _read_parameters(holder: dict[str, Any], where: str, known: Iterable[str]) -> dict[str, Any]:
-    """Return the parameters of a tensor; refuse those that would have no effect."""
+    """Return the parameters of a tensor or a request; refuse those that are unknown."""
     parameters = holder.get("parameters")
     if parameters is None:
         return {}

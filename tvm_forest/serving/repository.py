@@ -42,7 +42,7 @@ class Source:
 
     Attributes:
         path: its path.
-        stamp: its stamp when it was last read.
+        stamp: inode, size and modification time of each of its files when it was last read.
     """
 
     def __init__(self, path: str, open_: Callable[..., Any]) -> None:
@@ -62,7 +62,7 @@ class Source:
     def has_changed(self) -> bool:
         """Return whether the file differs from what was read last, and is no longer being written.
 
-        It counts as written if it is the same as at the call before.
+        It counts as complete if it is the same as at the call before.
         """
         before, self._seen = self._seen, self._look()
         return self._seen == before != self.stamp and self._seen != ()
@@ -104,12 +104,15 @@ class Repository:
         self._tasks = set[asyncio.Task[None]]()
 
     def check_asked(self, parameters: dict[str, Any], *known: str) -> None:
-        """Refuse clients' requests to load models if that is not allowed, or has other parameters.
+        """Refuse a client's request to load or unload a model, unless the server allows that.
 
         Args:
             parameters: parameters of the request.
             known: names of parameters to ignore, such as "unload_dependents": models have no
-                dependents.
+                dependents. Requests with others are refused.
+
+        Raises:
+            Refused: the request is refused.
         """
         if not self._application.settings.allow_load:
             raise Refused(

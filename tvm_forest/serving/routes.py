@@ -36,7 +36,10 @@ def describe_server(may_load: bool) -> dict[str, Any]:
 def make_routes(
     models: Models, metrics: Metrics, repository: Repository, may_load: bool
 ) -> FastAPI:
-    """Return the application; `may_load` adds the extension "model_repository" to its metadata."""
+    """Return the FastAPI application for requests other than predictions.
+
+    `may_load` is whether the server's metadata lists the extension "model_repository".
+    """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
 
     @app.get("/v2/")

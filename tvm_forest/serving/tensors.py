@@ -70,7 +70,7 @@ def read_list(data: Any, datatype: str, shape: tuple[int, ...], where: str) -> A
         where: name of the list in messages.
 
     Raises:
-        Refused: an element has another type, or the list another shape.
+        Refused: an element has another type or does not fit, or the list has another shape.
     """
     if datatype == "BF16":
         raise Refused(f"{where}: a BF16 tensor comes as bytes; send them, or FP32")
@@ -139,7 +139,8 @@ def read_binary(data: memoryview, datatype: str, shape: tuple[int, ...], where: 
     """Return the tensor in bytes. Numbers are not copied, except BF16, which becomes float32.
 
     Raises:
-        Refused: the number of bytes does not fit the shape, or texts are not UTF-8.
+        Refused: the number of bytes does not fit the shape, texts are not UTF-8, or a bool is
+            neither 0 nor 1.
     """
     if datatype == "BYTES":
         texts = _split_texts(data, math.prod(shape), where)
@@ -224,7 +225,7 @@ def write_json(array: Array) -> Iterator[bytes]:
 
 
 def _to_json(part: Array) -> Any:
-    """Return elements for orjson; infinities become texts, as orjson would write null."""
+    """Return a flat part for orjson, with infinities as texts, since orjson would write null."""
     if part.dtype.kind not in _OF_NUMBERS or (part.dtype.kind == "f" and np.isinf(part).any()):
         infinite = {math.inf: "Infinity", -math.inf: "-Infinity"}
         return [infinite.get(value, value) for value in part.tolist()]
@@ -242,7 +243,7 @@ def write_binary(array: Array) -> Iterator[bytes]:
 
 
 def split(array: Array) -> Iterator[Array]:
-    """Yield the elements of an array as flat parts of at most `MAX_PART`."""
+    """Yield the elements of an array as flat parts of at most `MAX_PART` elements."""
     flat = np.ascontiguousarray(array).reshape(-1)
     for begin in range(0, len(flat), MAX_PART):
         yield flat[begin : begin + MAX_PART]

@@ -41,10 +41,13 @@ class _Call(NamedTuple):
     quantiles: tuple[float, ...] = ()
 
     def predict(self, read: ReadBatch) -> Iterator[tuple[int, Batch, Predicted]]:
-        """Yield the predictions of a batch, or of parts of it: (first row, part, predictions).
+        """Yield (index in the batch of a part's first row, part, its predictions).
+
+        The part is the whole batch, unless rows that the model refuses are left out.
 
         Raises:
-            InputError: the model refuses a row; the message has its place in the file.
+            InputError: the model refuses a row, and rows are not left out, or it refuses the whole
+                batch; the message has the place in the file.
         """
         if self.rejects is None:
             yield 0, read.batch, self._predict(read, read.batch)
@@ -56,7 +59,7 @@ class _Call(NamedTuple):
     def _sift(
         self, read: ReadBatch, reasons: dict[int, str]
     ) -> Iterator[tuple[int, Batch, Predicted]]:
-        """Yield predictions of the rows that the model accepts; add reasons for the others.
+        """Yield predictions of the rows that the model accepts; add the others to `reasons`.
 
         After a refusal, the batch is cut at the refused row and in the middle.
         """
@@ -280,7 +283,7 @@ def _write(call: _Call, reads: Iterable[ReadBatch], file: BinaryIO, target: Any,
 
 
 def _append(table: Table, read: ReadBatch, begin: int, batch: Batch, predicted: Predicted) -> None:
-    """Write the predictions of a batch, or of a part of it."""
+    """Write the predictions of a part of a batch, whose first row has the index `begin` in it."""
     try:
         table.write(dict(zip(read.keep, batch.kept, strict=True)), predicted)
     except RowError as error:

@@ -94,7 +94,7 @@ class ParquetRows:
     """Rows of a Parquet file, read a few pages at a time."""
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the footer."""
+        """Read the names of the columns, from the footer of the file."""
         self._arrow, self._where = import_arrow(where), where
         if not file.seekable():
             raise InputError(
@@ -157,7 +157,7 @@ class ArrowRows:
     """Rows of Arrow IPC, a file or a stream."""
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the schema."""
+        """Read the names of the columns, from the schema of the file."""
         self._arrow, self._where = import_arrow(where), where
         self._file, self._done = file, 0
         self._part, self._total = 0, 0  # record batches

@@ -65,7 +65,8 @@ class Columns(NamedTuple):
     """The columns of a file that are used.
 
     Attributes:
-        features: names of the model's columns in its order; None for all, without names.
+        features: names of the model's columns, in its order; None if the file has no names, so that
+            the model reads all columns.
         kept: names of the kept columns.
     """
 
@@ -74,7 +75,7 @@ class Columns(NamedTuple):
 
     @property
     def wanted(self) -> list[str]:
-        """Names of all these columns, each once."""
+        """Names of the columns that the model reads and of those that are kept, each once."""
         return list(dict.fromkeys([*(self.features or ()), *self.kept]))
 
 
@@ -120,8 +121,8 @@ def choose_columns(
     `added` from folder names.
 
     Raises:
-        InputError: a column is missing or occurs twice, or the file has no names but columns are to
-            be kept.
+        InputError: a column is missing or occurs twice, the number of columns is not the
+            model's, or the file has no names but columns are to be kept.
     """
     keep = reading.keep
     if names == []:  # an empty file

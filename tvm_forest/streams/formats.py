@@ -156,7 +156,8 @@ class Predicted(NamedTuple):
     def _name_explained(self) -> dict[str, Array]:
         """Return contributions named by the columns of rows, or reasons named by their rank from 1.
 
-        A reason has two columns: the name of the feature, and its contribution ("..._value").
+        Contributions have one more column, "base", for the expected margin. A reason has two
+        columns: the name of the feature, and its contribution ("..._value").
         """
         base, forest, several = KINDS[self.kind], self.forest, self.forest.n_outputs > 1
         outputs = [f"{base}_{output}" if several else base for output in range(forest.n_outputs)]

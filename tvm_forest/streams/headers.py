@@ -85,7 +85,7 @@ def _is_missing(field: str) -> bool:
 
 
 def is_blank(field: Any) -> bool:
-    """Return whether a field is None or holds only spaces."""
+    """Return whether a field is None, empty, or only white space."""
     return field is None or (isinstance(field, str) and not field.strip())
 
 

@@ -32,7 +32,7 @@ class NpyRows:
     added: tuple[str, ...] = ()
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the header."""
+        """Read the shape and the dtype of the array, from the header of the file."""
         self._file, self._where, self._done = file, where, 0
         try:
             version = npy.read_magic(file)

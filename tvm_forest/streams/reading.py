@@ -56,7 +56,7 @@ class ReadBatch(NamedTuple):
 
 
 def check_reading(reading: Reading, parts: list[Part]) -> None:
-    """Raise InputError for options of text files if they are invalid, or a file is not text."""
+    """Raise InputError for options that are invalid, or that the format of a file does not have."""
     kinds = {part.format for part in parts}
     for name, given, formats, which in (
         ("header", reading.header, ("csv", "tsv"), "CSV and tab-separated values"),

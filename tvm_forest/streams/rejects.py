@@ -59,7 +59,7 @@ class Rejects:
             self._stack.__exit__(*about)
 
     def add(self, part: Part, reasons: dict[int, str]) -> None:
-        """Count and write rows of a file: `reasons` by their numbers in it."""
+        """Count and write rows of a file; `reasons` has the reason of each by its number there."""
         self.count += len(reasons)
         if self._table is None or not reasons:
             return

@@ -35,7 +35,7 @@ class SeparatedRows(TextRows):
     delimiter = ","
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the first line; see `names_columns`."""
+        """Read the first line, and find out whether it names the columns, see `names_columns`."""
         self.delimiter = reading.delimiter or self.delimiter
         self._consumed = 0  # lines before the first row
         super().__init__(file, where, forest, reading)
@@ -141,7 +141,10 @@ class SeparatedRows(TextRows):
         return Batch(rows, fields.kept, len(fields.numbers))
 
     def _split_lines(self, lines: Iterable[str], before: int = 0) -> Iterator[Line]:
-        """Yield the fields of lines that are not empty; `before` is the number of earlier lines."""
+        """Yield (line number from 1, fields or a BadLine) of lines that are not empty.
+
+        `before` is the number of lines before these.
+        """
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         while True:
             begin = reader.line_num

@@ -47,7 +47,7 @@ class BadLine(InputError):
         self.where, self.what = where, what
 
     def __reduce__(self) -> tuple[type[BadLine], tuple[str, str]]:
-        """Support pickle."""
+        """Support pickle: return the class and its arguments."""
         return type(self), (self.where, self.what)
 
 
@@ -86,7 +86,7 @@ class TextRows:
     added: tuple[str, ...] = ()
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the names of the columns."""
+        """Read the names of the columns, if the file has any."""
         self._where, self._forest, self._reading = where, forest, reading
         self._packed = getattr(getattr(file, "raw", None), "packed", file)
         self._size = _read_size(self._packed)
@@ -287,11 +287,12 @@ class JsonRows(TextRows):
     """Rows that are JSON objects, one per line.
 
     The columns are the names in the first `FIRST_LINES` lines. If an object lacks a column, its
-    value is missing, as for null.
+    value is missing, as for null. Names that only later lines have are ignored, but refused if all
+    columns are used.
     """
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """See `TextRows`."""
+        """See `TextRows._open`; the names are those in the first `FIRST_LINES` lines."""
         objects = self._read_objects()
         first = list(islice(objects, FIRST_LINES))
         self._first = [row for _, row in first if isinstance(row, dict)]

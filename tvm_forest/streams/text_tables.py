@@ -101,7 +101,10 @@ class TabbedTable(SeparatedTable):
 
 
 class JsonTable(TextTable):
-    """A file of JSON lines, an object for each row; NaN, which JSON lacks, becomes null."""
+    """A file of JSON lines, an object for each row.
+
+    NaN, which JSON lacks, becomes null. Infinities are refused, and so are lists that hold NaN.
+    """
 
     def _to_text(self, columns: dict[str, list[Any]]) -> str:
         for name, values in columns.items():

@@ -117,7 +117,7 @@ def _ask_reference(forest: Forest, rows: Array) -> LibraryPredictions:
 
 
 def _compare(ours: _Compiled, theirs: LibraryPredictions) -> Agreement:
-    """Compare a compiled model with the answers of another."""
+    """Return how far a compiled model's predictions agree with those of another model."""
     compared, bound = theirs.row_mask, LINK_ULPS[ours.forest.link]
     if ours.forest.link in COARSE_LINKS and theirs.library != _REFERENCE and not _ON_X86:
         bound = ULPS_ELSEWHERE
@@ -153,7 +153,8 @@ def _compare(ours: _Compiled, theirs: LibraryPredictions) -> Agreement:
 def _find_tree(ours: _Compiled, leaves: Callable[[Array], Array | None], row: Array) -> int | None:
     """Return the first tree that explains a different prediction for a row; None if none does.
 
-    That is a tree in which the row reaches another leaf, or else another leaf value.
+    That is a tree in which the row reaches another leaf than `leaves` returns. If there is none, it
+    is a tree whose leaf value differs from that of the reference walk.
     """
     row = row[None, :]
     try:

@@ -31,7 +31,10 @@ def _number_floats(values: Array) -> Array:
 def row_ulps(
     found: Array | None, expected: Array | None, compared: Array, link: Link = "identity"
 ) -> Array | None:
-    """Return the largest distance in each row, uint64 (N,), in the units of `LINK_ULPS`.
+    """Return the largest distance in each row, uint64 (N,), in units of the last place.
+
+    Values of the link "logistic" are compared after adding 1, and those of "rounded_softmax" as
+    float32, since this is what `LINK_ULPS` bounds.
 
     Args:
         found: (R, C), numbers of the compiled model, or None.

@@ -17,13 +17,13 @@ class Agreement:
         n_rows: number of rows compared.
         rows_equal: number of rows whose margins are equal to the bit; None without margins.
         margin_ulp, value_ulp: largest differences of margins and values, in units of the last
-            place; None if the other returns none.
+            place; None if the other model returns none.
         value_bound: the largest `value_ulp` that the link allows.
         labels_equal: number of rows whose labels are equal; None if there are no labels.
         first_row: index of the first row that differs, with the caller's rows first; None if all
             rows agree.
-        first_tree: the first tree in which that row reaches another leaf, or else another leaf
-            value; None if not known.
+        first_tree: the first tree in which that row reaches another leaf; if there is none, the
+            first with another leaf value; None if not known.
         left_out: number of rows that were not compared, and the reason.
     """
 

@@ -73,7 +73,7 @@ class Bounds:
         return np.stack([self._tails(gain) for gain in gains], axis=1)
 
     def _reduce(self, values: Array) -> Array:
-        """Return the smallest leaf of each tree, (rounds, C), from values of nodes, (N, W)."""
+        """Return each tree's least leaf value, (rounds, C), from the values of nodes, (N, W)."""
         of_leaves = np.where(self.forest.is_leaf[:, None], values, np.inf)
         least = np.minimum.reduceat(of_leaves, self.forest.tree_offset[:-1]).astype(np.float64)
         return least.reshape(-1, self.forest.n_outputs)

@@ -31,7 +31,7 @@ OBJECTIVES = ("binary", "multiclass", "multiclassova", "lambdarank", "rank_xendc
 
 
 def stops(forest: Forest) -> bool:
-    """Return whether rows of the model stop early in LightGBM."""
+    """Return whether LightGBM lets rows stop early with the objective of the model."""
     return forest.source.removeprefix("lightgbm ") in OBJECTIVES
 
 

@@ -90,7 +90,7 @@ class Stretches:
             decide: called after each stretch; it may get rows that it has decided about before.
 
         Returns:
-            Numbers of the rows that are undecided after the last stretch.
+            Indices of the rows that are undecided after the last stretch.
         """
         sums = np.empty((len(rows), self.forest.n_outputs), self.forest.sum_dtype)
         sums[...] = start_of_sums(self.forest)

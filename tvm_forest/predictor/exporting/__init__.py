@@ -81,13 +81,13 @@ def check_wishes(
     cc: Command = None,
     to: str | None = None,
 ) -> tuple[Path, Toolchain]:
-    """Check the arguments of an export, before anything is compiled.
+    """Check the arguments of an export before anything is compiled; make a package's folder.
 
     Returns:
         The path of the library, and the toolchain that makes it.
 
     Raises:
-        InputError, BuildError: see `Predictor.export_library`.
+        InputError, UnsupportedModel, BuildError: see `Predictor.export_library`.
     """
     if not isinstance(prefix, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*_", prefix):
         raise InputError(

@@ -134,9 +134,9 @@ def list_sources(predictor: Predictor, to: str) -> dict[str, bytes]:
 def write_expected(predictor: Predictor, by_reference: bool = False) -> str:
     """Return the text of "expected.txt": rows and their predictions, as bits in hexadecimal.
 
-    The first line has the numbers of features, outputs, labels and rows, and the largest difference
-    of values, in units in the last place, on a machine with another C library. Then each row has a
-    line: features, margins, values, class numbers.
+    The first line has the numbers of features, outputs and labels of a row, the number of rows, and
+    by how much values may differ, in units in the last place, on a machine with another C library.
+    Then each row has a line: features, margins, values, class numbers.
 
     Args:
         predictor: the model.
@@ -159,7 +159,7 @@ def write_expected(predictor: Predictor, by_reference: bool = False) -> str:
 
 
 def _predict(predictor: Predictor, rows: Array, by_reference: bool) -> tuple[Array, Array]:
-    """Return margins and values (R, C), by the reference walk if the code cannot run here."""
+    """Return margins and values (R, C), by the reference walk if asked or if code cannot run."""
     forest, shape = predictor.forest, (len(rows), -1)
     if not (by_reference or predictor.target.is_elsewhere):
         margin, value = predictor.predict_margin(rows), predictor.predict_value(rows)
@@ -176,7 +176,7 @@ def _take_out_refused(forest: Forest, rows: Array) -> Array:
 
 
 def _to_bits(numbers: Array) -> list[list[str]]:
-    """Return the bits of floats (R, C) as texts of 8 or 16 digits."""
+    """Return the bits of floats (R, C) as texts of 8 or 16 hexadecimal digits."""
     width = 2 * numbers.dtype.itemsize
     bits = np.ascontiguousarray(numbers).view(f"u{numbers.dtype.itemsize}")
     return [[f"{x:0{width}x}" for x in row] for row in bits.tolist()]

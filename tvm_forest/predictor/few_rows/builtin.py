@@ -98,7 +98,14 @@ class _Sheet(np.ndarray):
 
     @classmethod
     def of(cls, functions: Functions, most: int, wanted: int, python: tuple[int, ...]) -> _Sheet:
-        """Write the sheet for calls that return one of the results."""
+        """Return the sheet for calls that return the result with index `wanted`.
+
+        Args:
+            functions: the compiled functions, whose `result_dtypes` lists the results.
+            most: largest number of rows to take.
+            wanted: index of the result.
+            python: see `_find_python`.
+        """
         forest, results = functions.forest, functions.result_dtypes
         width, dropped = forest.row_width, (len(results) - 1) * forest.n_outputs
         kind = KINDS.index(forest.row_dtype)
@@ -167,7 +174,7 @@ def _find_python() -> tuple[int, ...] | None:
 
 
 def _find_new_array() -> int | None:
-    """Return the address of PyArray_New, from the table that numpy has for code in C."""
+    """Return the address of PyArray_New, from numpy's table for C code; None if it is unknown."""
     core: Any = getattr(np, "_core", None) or np.core
     find = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
         ("PyCapsule_GetPointer", ctypes.pythonapi)

@@ -109,7 +109,10 @@ class SmallBatches:
 
     @is_waited_for
     def _run(self, rows: Any) -> _Frame | None:
-        """Return a frame with the results of rows; the caller puts it back into `frames`."""
+        """Return a frame with the results of rows; the caller puts it back into `frames`.
+
+        None unless the rows are a numpy array of numbers of the right width, and not too many.
+        """
         if type(rows) is not np.ndarray or rows.dtype.kind not in NUMBERS:
             return None
         if rows.ndim != 2 or rows.shape[1] != self._width or not 0 < len(rows) <= self._most:

@@ -125,9 +125,10 @@ def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
 
 
 def _read_object(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
-    """Return rows that are not a numpy array as one; frames and sparse matrices get `dtype`.
+    """Return rows that are not a numpy array as one.
 
-    Tensors keep their dtype, and lists get that of `objects.read_list`.
+    Sparse matrices, and frames that are read column by column, get `dtype`. Tensors keep their
+    dtype, and lists get that of `objects.read_list`.
 
     Raises:
         InputError: rows that cannot be read; see also `to_rows`.

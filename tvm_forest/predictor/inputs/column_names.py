@@ -29,7 +29,7 @@ _SPELLED = {
 
 
 def names_of(frame: Any, kind: Kind) -> list[str]:
-    """Return the names of a frame's columns."""
+    """Return the names of a frame's columns, all as strings."""
     return [str(name) for name in _list_names(frame, kind)]
 
 

@@ -93,7 +93,7 @@ def _read(rows: Any, forest: Forest) -> tuple[int, Any]:
 
 
 def find_hash() -> Callable[[bytes], int]:
-    """Return CityHash64, from a package that only models with categories need.
+    """Return the hash function CityHash64, from a package that only models with an encoder need.
 
     Raises:
         InputError: it is not installed.
@@ -163,7 +163,10 @@ class ReadArray:
         return column.astype(np.float64)
 
     def read_categories(self, at: int) -> tuple[Any, Array | None]:
-        """Return the categories in column `at`: one per row, and None; or see `_tell_apart`."""
+        """Return the categories in column `at`.
+
+        Either one value per row, and None; or the distinct values, and each row's index in them.
+        """
         column = self.array[:, at]
         if column.dtype.kind == "O":
             return column.tolist(), None

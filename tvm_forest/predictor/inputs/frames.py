@@ -90,7 +90,7 @@ def frame_rows(frame: Any, kind: Kind, forest: Forest, dtype: np.dtype[Any]) -> 
         frame: of pandas or polars, a table or record batch of pyarrow, or `NamedRows`.
         kind: see `kind_of`.
         forest: the model; columns are found by name if it has names.
-        dtype: the dtype of the result.
+        dtype: the dtype of the result, unless `join_columns` returns one of another dtype.
 
     Raises:
         InputError: wrong number, names or types of columns, or an unknown label.

@@ -110,11 +110,13 @@ def to_numbers(
 ) -> Array:
     """Return the numbers of a column, (R,); for categories, the indices of their labels in `known`.
 
-    Missing values become NaN, and unlisted labels NaN or `forest.other_label`. Without `known`,
-    labels that the model takes for numbers are returned as numbers.
+    Unlisted labels become NaN or `forest.other_label`. The index -1 becomes NaN, but the caller
+    has to replace the numbers of rows for which `column.missing` is true. Without `known`, labels
+    that the model takes for numbers are returned as numbers.
 
     Raises:
-        InputError: labels where the model has numbers, or the other way round.
+        InputError: labels where the model has numbers, or the other way round; or labels of another
+            type than those of the model.
     """
     labels = column.labels
     if labels is None and known is None:

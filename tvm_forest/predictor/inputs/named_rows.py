@@ -37,8 +37,9 @@ def gather_named(rows: Any, forest: Forest) -> Any:
     """Convert rows that map column names to values to `NamedRows`; return other rows unchanged.
 
     Raises:
-        InputError: the model has no feature names, or a row lacks a name, has an unknown one or one
-            twice, or holds lists in place of single values.
+        InputError: the model has no feature names, or a row lacks a name, has one twice, has an
+            unknown one and the model does not take columns by name, or holds lists in place of
+            single values.
     """
     if isinstance(rows, Mapping) and not hasattr(rows, "tocsr"):
         named = [rows]

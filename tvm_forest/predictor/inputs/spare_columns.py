@@ -36,6 +36,9 @@ def fit_width(array: Array, forest: Forest) -> Array:
 def add_unread(frame: Any, names: list[str], kind: Kind, forest: Forest) -> Any:
     """Return a frame to which the missing columns that no tree reads were added.
 
+    It is returned as it is if the model refuses rows of another width (see
+    `InputMeaning.spares_columns`), or has no column names and reads a missing column.
+
     Args:
         frame: of the library `kind`.
         names: the names of its columns.

@@ -70,10 +70,10 @@ def check_labels(
     """Raise InputError if a column has a label that the model does not know.
 
     Args:
-        labels: the distinct labels of the column, where None is missing.
+        labels: the distinct labels of the column; a label None stands for a missing value.
         places: (R,), the index in `labels` of each row's label; -1 where it is missing.
         codes: (R,), the model's code for each row's label, NaN where it has none.
-        column: the number of the column.
+        column: the index of the column, from 0.
         forest: the model.
         known: the model's labels, in the order of their codes; None if labels are numbers.
     """

@@ -63,7 +63,7 @@ class LiveMethods:
     schedules: Any = OfCode()
 
     def _begin(self) -> None:
-        """Create the copy, before any attribute is set."""
+        """Create the copy of the predictor that calls will use; no attribute may be set before."""
         copy = object.__new__(type(self))
         for each, its_copy in ((copy, None), (self, copy)):
             object.__setattr__(each, "_present", its_copy)
@@ -101,8 +101,8 @@ class LiveMethods:
             model: see `tvm_forest.load`; with the inputs and outputs of the present model.
 
         Raises:
-            InputError: its columns, labels, outputs or their dtypes differ, or this predictor comes
-                from `rounds`.
+            InputError: columns, labels, outputs, dtypes or the link differ from the present ones,
+                or this predictor comes from `rounds`.
             ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
 
         Examples:
@@ -127,8 +127,9 @@ class LiveMethods:
 
         Raises:
             InputError: more than leaf values differs, the message names the first tree and field;
-                or an array of another shape.
-            ModelFormatError, UnsupportedModel: see `tvm_forest.load`.
+                or an array of another shape, with values that are not finite, or for a model whose
+                leaves are not plain numbers.
+            ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
 
         Examples:
             >>> predictor.update_leaves(predictor.forest)
@@ -148,7 +149,7 @@ class LiveMethods:
 
     @property
     def signature(self) -> str:
-        """`Forest.signature` of the model that was compiled, which takes long for a large one."""
+        """`Forest.signature` of the source model; computing it takes long for a large model."""
         signature: str = (self._present or self).request.signature
         return signature
 

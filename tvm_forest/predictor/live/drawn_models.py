@@ -68,7 +68,11 @@ class TreeShape(NamedTuple):
     bend: float = 1.0
 
     def grow(self) -> list[Array]:
-        """Return the left children of trees, -1 at leaves; the right ones follow them."""
+        """Return several random trees, or one if chance decides nothing.
+
+        A tree is an array with the left child of each node, -1 at leaves. The right child is the
+        node after the left one.
+        """
         if self.leaves:
             return [_grow_leaves(self, seed) for seed in range(TREES)]
         return [_grow_levels(self, seed) for seed in range(TREES if self.split < 1 else 1)]
@@ -94,7 +98,10 @@ class Drawn(NamedTuple):
 
 
 def list_drawn(like: Forest) -> list[Drawn]:
-    """List the models to generate for a given model, with trees grown as its own."""
+    """List the models to generate for a given model.
+
+    Their trees are grown level by level or leaf-wise, as those of the given model seem to be.
+    """
     if _grows_by_leaves(like):
         shapes = [TreeShape(leaves=count, bend=bend) for count in LEAVES for bend in BENDS]
     else:
@@ -128,7 +135,7 @@ def _has_bins(like: Forest) -> bool:
 
 
 def _grow_levels(shape: TreeShape, seed: int) -> Array:
-    """Return the left children of a random tree grown level by level."""
+    """Return a random tree grown level by level, in the form of `TreeShape.grow`."""
     rng, left, first, count = np.random.default_rng(seed), list[Array](), 0, 1
     for level in range(shape.depth):
         is_split = (rng.random(count) < shape.split) | (level < 2) | (np.arange(count) == 0)
@@ -139,7 +146,7 @@ def _grow_levels(shape: TreeShape, seed: int) -> Array:
 
 
 def _grow_leaves(shape: TreeShape, seed: int) -> Array:
-    """Return the left children of a random tree grown leaf-wise."""
+    """Return a random tree grown leaf-wise, in the form of `TreeShape.grow`."""
     rng, left = np.random.default_rng(seed), np.full(2 * shape.leaves - 1, LEAF)
     ends = [0]
     for split in range(shape.leaves - 1):
@@ -151,7 +158,7 @@ def _grow_leaves(shape: TreeShape, seed: int) -> Array:
 
 
 def _number_tests(left: Array, by_level: bool) -> Array:
-    """Number the tests of a tree: one for each node, or for each level."""
+    """Return the number of each node's test: every node has its own, or every level has one."""
     node = np.arange(len(left))
     return np.frexp(node + 1)[1] if by_level else node
 

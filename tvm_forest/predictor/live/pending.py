@@ -101,7 +101,7 @@ class Job:
         threading.Thread(target=_follow, args=arguments, daemon=True).start()
 
     def find(self) -> Predictor | None:
-        """Return the predictor with compiled code if it is there."""
+        """Return the predictor with compiled code; None if there is none yet."""
         if self._pid != os.getpid():  # after a fork, the compiling thread exists in the parent only
             with self._lock:
                 if self._pid != os.getpid() and self._made is None and self._error is None:
@@ -121,7 +121,7 @@ class Job:
         return self._made
 
     def end(self, made: Predictor | ForestError) -> None:
-        """Record the result, and switch the owner and waiting threads to it."""
+        """Switch the owner to the compiled predictor, or record the error; wake waiting threads."""
         if isinstance(made, Predictor):
             self._made, owner = made, self._owner()
             if owner is not None:
@@ -195,7 +195,10 @@ class ReferenceFunctions(Functions):
         return results
 
     def _find_compiled(self, n_rows: int, n_jobs: int | None) -> Functions | None:
-        """Return the compiled functions if they are ready; for a long batch, wait for them."""
+        """Return the compiled functions; None if they are not ready, or cannot be compiled.
+
+        A batch that would take the reference walk long waits for them.
+        """
         if n_jobs is not None:
             check_n_jobs("predict", n_jobs)
         made = self._job.find()

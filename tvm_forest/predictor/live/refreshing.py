@@ -43,11 +43,12 @@ OF_SHAPE = (
 
 
 class Elements(NamedTuple):
-    """The elements of an array that hold leaf values.
+    """Which elements of an array hold leaf values.
 
     Attributes:
-        at: int64 (P,), their places, counted in leaf values.
-        leaf: int64 (P,), which of all leaves each holds.
+        at: int64 (P,), the indices of these elements, with the bytes of the array taken as numbers
+            of the size of a leaf value.
+        leaf: int64 (P,), for each of them, the index of its leaf in `LeafPlaces.leaf`.
     """
 
     at: Array
@@ -55,11 +56,11 @@ class Elements(NamedTuple):
 
 
 class BytesOf(NamedTuple):
-    """An array with the bytes of another one, see `split_bytes`.
+    """An array that holds the bytes of another array in another order, see `split_bytes`.
 
     Attributes:
-        tensor: number of that one.
-        table: how many of its elements belong to a tree.
+        tensor: index of the other array in `LeafPlaces.tensors`.
+        table: number of elements of the other array for each tree.
     """
 
     tensor: int
@@ -70,12 +71,13 @@ class LeafPlaces(NamedTuple):
     """Where the leaf values of a model lie in the arrays that compiled code reads.
 
     Attributes:
-        arguments: for each function, the numbers of the arrays that it reads.
-        tensors: the arrays.
-        places: where each array holds leaves.
+        arguments: for each function by name, the indices in `tensors` of the arrays that it reads.
+        tensors: the distinct arrays.
+        places: for each array, where it holds leaf values.
         columns: see `Predictor.columns`.
         leaf: int64 (L,), the nodes that are leaves.
-        order: int64 (L',), those of the source model, in the order in which users give values.
+        order: int64 (L',), the nodes that are leaves of the source model, in the order in which
+            users give values.
         is_source: whether the forest has the signature of the model that was compiled.
     """
 
@@ -88,7 +90,7 @@ class LeafPlaces(NamedTuple):
     is_source: bool
 
     def with_values(self, values: Array) -> LeafPlaces:
-        """Return copies of the arrays that hold leaves, with other values (L,) in them."""
+        """Return places whose arrays hold other leaf values, (L,); only these arrays are copies."""
         bits, tensors = values.view(_bits_of(values)), list(self.tensors)
         for number, place in enumerate(self.places):
             if isinstance(place, Elements) and len(place.at):
@@ -147,7 +149,10 @@ def _lay_out_anew(present: Any, forest: Forest) -> Predictor:
 
 
 def _find_places(present: Any) -> LeafPlaces | None:
-    """Return where leaves lie; None where that depends on their values."""
+    """Return where leaf values lie in the arrays of a predictor.
+
+    None if that depends on the values, or leaves are more than one number each, or too many.
+    """
     forest: Forest = present.forest
     leaf = np.flatnonzero(forest.is_leaf)
     values = forest.leaf_value[leaf, 0]
@@ -182,7 +187,10 @@ def _find_places(present: Any) -> LeafPlaces | None:
 
 
 def _find_tables(laid: Any, own: list[int]) -> dict[int, BytesOf]:
-    """Return which arrays of a function hold the bytes of others, by their numbers `own`."""
+    """Return the arrays of a function that hold the bytes of others, by their index.
+
+    `own` has, for each array of the function, its index in `LeafPlaces.tensors`.
+    """
     names = [*laid.packed.read_by(laid.output)]
     tables = getattr(laid.packed.layout, "byte_tables", {})
     known = {name: x for name, x in tables.items() if name in names}
@@ -193,13 +201,26 @@ def _find_tables(laid: Any, own: list[int]) -> dict[int, BytesOf]:
 
 
 def _number(values: Array) -> Array:
-    """Return a number for each leaf, distinct, ascending in size, and other than its value."""
+    """Return a number in place of the value of each leaf, by which the leaf can be recognised.
+
+    The numbers are distinct, ascend in absolute value, and have the other sign than the value.
+    """
     numbers = 1 + np.arange(len(values)) * np.finfo(values.dtype).eps
     return np.where(values > 0, -numbers, numbers).astype(values.dtype)
 
 
 def _match(array: Array, other: Array, values: Array, numbers: Array) -> Elements | None:
-    """Return the elements that hold leaf values, maybe none; None if others differ as well."""
+    """Return the elements of `array` that hold leaf values, maybe none.
+
+    Args:
+        array: an array laid out with the leaf values `values`.
+        other: the same array, laid out with `numbers` in place of the leaf values.
+        values: (L,), leaf values.
+        numbers: (L,), see `_number`.
+
+    Returns:
+        None if the arrays differ in other ways than by a number in place of its leaf value.
+    """
     if _are_equal(array, other):
         return Elements(np.empty(0, np.int64), np.empty(0, np.int64))
     if array.nbytes % values.itemsize:
@@ -228,7 +249,7 @@ def _order_leaves(forest: Forest) -> Array:
 
 
 def _share(known: Forest, forest: Forest, names: Iterable[str]) -> None:
-    """Give a forest what another one has under these names."""
+    """Set attributes of `forest` to those of `known`, as far as `known` has these names."""
     values = vars(known)
     vars(forest).update((name, values[name]) for name in names if name in values)
 
@@ -271,7 +292,11 @@ def _with_values(forest: Forest, leaf: Array, values: Array) -> Forest:
 
 
 def _sign(present: Any, forest: Forest) -> str:
-    """Return a signature where the form of the model that has one is no longer there."""
+    """Return a signature for a model with other leaf values, of which only `forest` is there.
+
+    `forest` is in canonical form, and `Forest.signature` is of the source model's form. So the
+    result is a digest of the present predictor's signature and of all leaf values.
+    """
     digest = hashlib.sha256(present.signature.encode())
     digest.update(forest.leaf_value.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
@@ -318,7 +343,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 
 
 def _name(forest: Forest, tree: int) -> int:
-    """Return the number of a tree in the source model."""
+    """Return the number of a tree in the source model; its index if it is in no source model."""
     number = int(forest.tree_id[tree])
     return tree if number < 0 else number
 

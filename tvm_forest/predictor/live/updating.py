@@ -24,7 +24,7 @@ class Common(NamedTuple):
 
     Attributes:
         name: its name in messages.
-        read: returns it for a forest.
+        read: a function that returns the property of a forest.
     """
 
     name: str
@@ -100,7 +100,10 @@ def build_alike(present: Any, forest: Forest) -> Predictor:
 
 
 def _with_other_leaves(present: Predictor, forest: Forest) -> Predictor | None:
-    """Return a predictor that shares the present code; None unless only leaf values differ."""
+    """Return a predictor that shares the present code.
+
+    None unless only leaf values differ, and the code can read the new arrays.
+    """
     if canonicalize(forest).digest(OF_STRUCTURE) != present.forest.digest(OF_STRUCTURE):
         return None
     return rounds.share_code(present, forest)
@@ -136,7 +139,10 @@ def _error(where: str, what: str, was: Any, now: Any) -> InputError:
 
 
 def _list_refusing(known: Forest) -> bool | list[int]:
-    """Return the columns whose unseen categories are refused; True for all."""
+    """Return the indices of the columns whose unseen categories are refused.
+
+    True if these are all columns of categories, so that those of a new model are refused, too.
+    """
     try:
         every = unseen.choose_columns(known, True)
     except UnsupportedModel:  # the model lists no categories for some columns

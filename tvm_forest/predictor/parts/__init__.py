@@ -78,7 +78,7 @@ class PartMethods:
         return columns_of_rounds(self, *read_range(self.forest, iteration_range))
 
     def _reach(self: Any, iteration_range: Any) -> Predictor:
-        """Return a predictor that contains a range of rounds, maybe beyond the best one."""
+        """Return a predictor with a range of rounds, even if its end is beyond the best round."""
         return self._rounds.reach(self, read_range(self.forest, iteration_range)[1])
 
     def _for_rows(self: Any, rows: Any) -> Predictor:

@@ -63,7 +63,7 @@ class RoundCache:
         return part
 
     def reach(self, best: Predictor, end: Any) -> Predictor:
-        """Return a predictor that contains rounds up to `end`, maybe beyond the best one."""
+        """Return a predictor with the rounds up to `end`, even if that is beyond the best round."""
         forest = best.forest
         is_beyond = isinstance(end, int | np.integer) and end > count_rounds(forest)
         if not is_beyond or forest.with_all_rounds is None:
@@ -71,7 +71,10 @@ class RoundCache:
         return self.find_other(best, "with_all_rounds")
 
     def find_other(self, whole: Predictor, model: str) -> Predictor:
-        """Return the predictor of a variant that is an attribute of the forest, compiled once."""
+        """Return the predictor of another form of the model, which is compiled at most once.
+
+        `model` is the attribute of the forest with that form, such as "with_all_rounds".
+        """
         with self._lock:
             if model not in self._others:
                 self._others[model] = _build(whole, getattr(whole.forest, model))
@@ -154,7 +157,10 @@ def with_arguments(
 
 
 def list_layouts(laid_out: LaidOut) -> list[Any]:
-    """Return what code depends on about its arrays: layouts, and sizes."""
+    """Return what code depends on about its arrays: layouts, shapes and dtypes.
+
+    Code for one model can read the arrays of another if both results are equal.
+    """
     sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
     return [sizes, laid_out.layouts]
 

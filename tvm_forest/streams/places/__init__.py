@@ -38,7 +38,7 @@ class Files(NamedTuple):
     packed: str = ""
 
     def name_output(self, part: Part) -> tuple[Path, str]:
-        """Return the path in the folder of a part's predictions, and their format."""
+        """Return the path of a part's predictions inside the target folder, and their format."""
         kind = self.format or part.format
         name = part.name.with_suffix("") if part.packed else part.name
         return name if kind == part.format else name.with_suffix(FORMATS[kind][0]), kind

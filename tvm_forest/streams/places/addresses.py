@@ -74,7 +74,7 @@ class Address:
 
     @property
     def has_magic(self) -> bool:
-        """Whether it is a pattern; never for web servers, which cannot list files."""
+        """Whether the address is a pattern; never for web servers, which cannot list files."""
         return "://" not in self.path and has_magic(self.path)
 
     def exists(self) -> bool:
@@ -82,7 +82,7 @@ class Address:
         return bool(self._look().type.name != "NotFound")
 
     def is_dir(self) -> bool:
-        """Return whether it is a folder."""
+        """Return whether there is a folder at the address."""
         return bool(self._look().type.name == "Directory")
 
     def iterdir(self) -> Iterator[Address]:
@@ -113,7 +113,7 @@ class Address:
 
     @property
     def parents(self) -> list[Address]:
-        """The folders that contain it, the nearest first."""
+        """The folders that contain this file or folder, the innermost first."""
         return [self._name(str(path)) for path in self.pure.parents]
 
     def send(self, file: Path) -> None:
@@ -148,7 +148,7 @@ class Address:
         return made
 
     def _look(self) -> Any:
-        """Return the store's information about it, which is requested once."""
+        """Return what the store says of this file or folder; it is asked once only."""
         if self._info is None:
             with _refuse(self._where, "cannot be looked at"):
                 self._info = self.store.get_file_info(self.path)

@@ -80,11 +80,11 @@ class _Lent:
         self.write, self.flush = file.write, file.flush
 
     def close(self) -> None:
-        """Leave it open."""
+        """Do nothing, so that the other file object stays open."""
 
 
 class ReadBy(io.RawIOBase):
-    """A stream whose bytes a function returns, given the most bytes to return."""
+    """A stream that takes its bytes from a function, which gets the number of bytes wanted."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read

@@ -113,6 +113,8 @@ def to_pure(place: Path | Address) -> PurePath:
 def _find_matches(path: Path | Address, command: str) -> list[Any]:
     """Return a place, or the places that match it if it is a pattern.
 
+    Folders are left out if files match, and so are names that begin with an underscore.
+
     Raises:
         InputError: there are none.
     """
@@ -141,6 +143,8 @@ def _find_base(pattern: PurePath) -> PurePath:
 
 def _list_files(path: Any, command: str) -> Iterator[Any]:
     """Yield a file, or the files of a folder and of the folders in it named as "year=2024".
+
+    Names that begin with a dot or an underscore are left out.
 
     Raises:
         InputError: a folder is empty, or one inside it has another name.
@@ -175,7 +179,7 @@ def _make_part(place: Path | Address, given: str | None, base: PurePath, command
 
 
 def _type_folders(parts: list[Part]) -> list[Part]:
-    """Return the files with columns as ints if all their values in folder names are whole."""
+    """Return the files; a column from folder names has ints if all of its values are whole."""
     texts = {
         name
         for part in parts
@@ -198,7 +202,7 @@ def _type_folders(parts: list[Part]) -> list[Part]:
 
 @contextmanager
 def open_part(part: Part) -> Iterator[BinaryIO]:
-    """Open a file of rows; a stream stays open at the end.
+    """Open a file of rows, uncompressed; a stream that the user gave stays open at the end.
 
     Raises:
         InputError: it cannot be opened.
@@ -236,7 +240,7 @@ class _Borrowed(ReadBy):
 
 
 class _Fetched(_Borrowed):
-    """A file in a remote store, whose library may raise errors of any class.
+    """A file in a remote store, whose library may raise errors of any class: they become OSError.
 
     Attributes:
         native: file object for pyarrow: its own one if the store is native, else this stream.

@@ -3,8 +3,8 @@
 takes: Predictor, prefix; gives: model.c and model.h, which include standard headers only.
 
 The prediction function is lowered with the plain schedule, which walks row by row and tree by tree,
-and printed as C. The model's arrays are printed as numbers, in the smallest integer types that can
-hold them.
+and printed as C. The model's arrays are printed as numbers, integers in the smallest type
+that can hold them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_plain(predictor: Predictor, prefix: str) -> dict[str, bytes]:
 
 
 def _check_plain(forest: Forest) -> None:
-    """Refuse models that need more than one compiled function.
+    """Refuse models that the prediction function alone cannot predict.
 
     Raises:
         UnsupportedModel: the model has categories, a number that means missing, or a link whose
@@ -118,7 +118,7 @@ def _lower(forest: Forest) -> tuple[Any, list[Array]]:
 
 
 def write_array(name: str, array: Array) -> str:
-    """Return the C definition of an array, in the smallest integer type that can hold it."""
+    """Return the C definition of an array; integers get the smallest type that can hold them."""
     flat = array.ravel()
     dtype = str(flat.dtype)
     if not dtype.startswith("float") and flat.size:
@@ -140,7 +140,7 @@ def _holds(dtype: str, flat: Array) -> bool:
 
 
 def _write_powers(dtype: str) -> str:
-    """Return the C function `exp_<dtype>` and its table of powers of two."""
+    """Return the C text of the function `exp_<dtype>`, with its table of powers of two."""
     table = list_powers()
     words = (
         [bits for _, bits in table[::4]]
