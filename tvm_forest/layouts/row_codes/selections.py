@@ -61,7 +61,7 @@ class Selections(NamedTuple):
 def has_levels(forest: Forest) -> Array:
     """Return bool (T,), whether a tree is stored as one test per level, see `bitsliced`.
 
-    True for oblivious trees, if enough trees of the model are oblivious and no stumps.
+    True for oblivious trees, if enough trees of the model are oblivious and deeper than one level.
     """
     oblivious = forest.is_oblivious
     worth = np.sum(oblivious & (forest.depths > 1)) * MIN_SHARE
