@@ -153,7 +153,7 @@ class BitslicedLayout(Layout):
 
     @property
     def byte_tables(self) -> Mapping[str, tuple[str, int]]:
-        """By the name of a buffer of bytes, the buffer that it repeats, and its elements per tree."""
+        """By name of a buffer of bytes, the buffer that it repeats, and its elements per tree."""
         return {"leaf_bytes": ("leaf_value", self.table)} if self.table else {}
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:

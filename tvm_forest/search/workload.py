@@ -356,7 +356,7 @@ class Workload:
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """How bit planes look up leaves: "64" or "64 float64", entries in registers, or "far"."""
+        """How bit planes look up leaves: "far", in memory, or among "64", say, in registers."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")

@@ -21,8 +21,9 @@ ROUNDS = 3
 def measure_caches() -> tuple[int, ...]:
     """Return the sizes of the data caches, nearest first.
 
-    The last one may be shared with other virtual machines, so its size is measured: the largest
-    size in which random loads are nearly as fast as in twice the second cache.
+    The last one may be shared with other virtual machines. So the last of three, if it is at least
+    four times the second, is measured, and the smaller size counts: the largest array whose random
+    loads are closer to those of a small array than to those of a large one.
     """
     *near, last = read_caches() or (0,)
     if len(near) < 2 or last < 4 * near[-1]:
