@@ -134,7 +134,9 @@ def choose_classes(forest: Forest, margin: Array, value: Array) -> Array:
 
 
 def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:
-    """Return the labels, given margins and values (R, C): (R,), or (R, targets) if several.
+    """Return the labels of rows, given margins and values (R, C).
+
+    The shape is (R,), or (R, k) for k targets, or for k outputs of which each has a label.
 
     Raises:
         ValueError: the forest has no labels.
