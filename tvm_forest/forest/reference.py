@@ -30,7 +30,7 @@ XGBoost has this bound, so that `exp` stays finite in float32.
 
 
 def predict(forest: Forest, rows: Array, output: Output) -> Array:
-    """Implement `Forest.predict_reference`."""
+    """Return an output of rows (R, row_width), as `Forest.predict_reference` describes it."""
     rows = cast_rows(forest, rows)
     ends = walk_trees(forest, rows)
     if output == "apply":

@@ -223,7 +223,7 @@ class _Places(NamedTuple):
 
     @classmethod
     def of(cls, forest: Forest) -> _Places:
-        """Count the tests and leaves of each tree."""
+        """Choose how each tree is stored, and count its tests and leaves."""
         ends, listed, flat = forest.leaf_counts, is_listed(forest), has_levels(forest)
         depth = forest.depths.astype(np.int64)
         levels = int(depth[flat].max(initial=0))

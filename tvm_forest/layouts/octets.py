@@ -143,7 +143,7 @@ class OctetsLayout(Layout):
 
     @property
     def tiers(self) -> int:
-        """Number of tiles on the way to a leaf."""
+        """Number of tiers, which is the number of tiles that a row visits in a tree."""
         return len(self.tile_counts)
 
     @property

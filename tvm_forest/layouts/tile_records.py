@@ -109,7 +109,7 @@ class TileRecord:
 
     @property
     def shape_at(self) -> int:
-        """Index of the word that holds the shape."""
+        """Index in a record of the word that holds the tile's shape and its default sides."""
         return self.lanes + self.lanes // self.features_in_word
 
     @property

@@ -150,7 +150,7 @@ class PiecesLayout(Layout):
         return cls(read_specs(arrays), *facts), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
-        """Return access to a tree (PieceTree)."""
+        """Return access to the tree number `tree` (PieceTree)."""
         return PieceTree(self, buffers, tree)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:

@@ -156,8 +156,11 @@ def _find_selections(
 ) -> tuple[Array, Array]:
     """Return the nodes where a bit needs a selection, and those where it equals the test.
 
+    At a root it is always a selection, which writes the bit to the plane of the result.
+
     Args:
-        forest, trees, bit: see `write_selections`.
+        forest, trees: see `write_selections`.
+        bit: number of the bit in the numbers of leaves; 0 is the lowest.
         first, last: int64 (N,), numbers of the leaves below each node.
     """
     left, right = find_children(forest)

@@ -120,7 +120,7 @@ def prepare(setup: TrialSetup) -> None:
 
 
 def current_setup() -> TrialSetup:
-    """Return the setup of this process."""
+    """Return the setup that `prepare` has kept in this process."""
     return _setups[0]
 
 
