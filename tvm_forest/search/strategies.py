@@ -130,7 +130,8 @@ def select_fastest(points: Sequence[T], measure: Callable[[T], float], count: in
 def search_by_algorithm_1(space: GpuSpace, measure: Measure, rng: random.Random) -> None:
     """Start from the fastest point of Algorithm 1; then vary each parameter once, one by one.
 
-    Each of them keeps the value with which the point is fastest. The default schedule is measured first, so the result is no slower.
+    Each of them keeps the value with which the point is fastest. The default schedule is measured
+    first, so the result is no slower.
     """
     measure_once = functools.cache(lambda point: measure(space.schedule(point)))
     measure(space.default)

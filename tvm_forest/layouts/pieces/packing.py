@@ -152,10 +152,12 @@ def _cut_level(nodes: Nodes, roots: Array) -> _Pieces:
 def lay_out_group(nodes: Nodes, roots: Array, at: int) -> tuple[Array, Array]:
     """Pack the pieces of some trees into lines, from line `at` on.
 
-    `nodes.pointer` of the roots of pieces is set to their lines and places.
+    `nodes.pointer` of the roots of pieces is set to their lines and places. Lines count from `base`
+    of these lines, but for the roots of trees from the first line of all.
 
     Returns:
-        lines, dtype LINE (L,), and the number of the leaf at each exit, int32 (8 L,).
+        lines, dtype LINE (L,), and for each exit to a leaf the number of that leaf in the source
+        model, int32 (8 L,).
     """
     pieces = _cut_pieces(nodes, roots)
     members = _fill_lines(pieces.count)
