@@ -104,7 +104,7 @@ class CudaDriver(SharedApiDriver):
         return Module(module, {})
 
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
-        """Find a kernel of a module by its name, see `Driver.find_kernel`; also reads the resources that the kernel needs."""
+        """Find a kernel and read the resources that it needs, see `Driver.find_kernel`."""
         kernel = super().find_kernel(module, name)
         needs = [c_int(), c_int()]
         for what, number in zip((MOST_THREADS, STATIC_SHARED), needs, strict=True):

@@ -144,7 +144,7 @@ class OpenCLDriver(Driver):
         return Module(Program(program, deque()), {})
 
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
-        """Find a kernel of a module by its name, see `Driver.find_kernel`; also reads the resources that the kernel needs."""
+        """Find a kernel and read the resources that it needs, see `Driver.find_kernel`."""
         kernel = LoadedKernel((module.handle, deque()), name)
         handle = self._create_kernel(kernel)
         told = (
@@ -242,7 +242,7 @@ class OpenCLDriver(Driver):
         self._copy("EnqueueWriteBuffer", to, host, size, stream)
 
     def copy_out(self, host: int, pointer: int, size: int, stream: int) -> None:
-        """Start a copy from the GPU to the host, see `Driver.copy_out`; also flushes the queue, so that earlier work starts."""
+        """Start a copy to the host, see `Driver.copy_out`; flush the queue, so that work starts."""
         self._copy("EnqueueReadBuffer", pointer, host, size, stream)
         self._call("Flush", stream or self._default)
 
@@ -277,7 +277,7 @@ class OpenCLDriver(Driver):
         self.destroy(event)
 
     def wait_for_all(self, stream: int) -> None:
-        """Make a stream wait for all work on the GPU, see `Driver.wait_for_all`; the caller waits."""
+        """Wait for all work on the GPU before this returns, see `Driver.wait_for_all`."""
         for other in self._streams:
             self.synchronize(other)
 
