@@ -172,8 +172,8 @@ class GpuSpace:
     def vary(self, point: GpuPoint, name: str) -> list[GpuPoint]:
         """Return points with all values of the parameter `name`, the most promising first.
 
-        The others are those of `point`, with a reduction and a chunk of trees that fit the new
-        value. Points that cannot run are left out.
+        The other parameters are those of `point`, except the reduction and the chunk of trees,
+        which are fitted to the new value. Points that cannot run are left out.
         """
         points = [point._replace(**{name: value}) for value in VALUES[name]]
         if name == "tree_blocks" and not point.shared:

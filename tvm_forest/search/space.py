@@ -270,7 +270,7 @@ def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
 
 
 def inner_loops(sch: Schedule) -> tuple[str, ...]:
-    """Return the names of the loops over classes and trees; "tree" only if a walk serves all."""
+    """Return the names of the class and tree loops; only "tree" if a walk serves all classes."""
     return ("class", "tree") if sch.round_size > 1 else ("tree",)
 
 

@@ -130,7 +130,7 @@ class Workload:
 
     @cached_property
     def slots_per_node(self) -> float:
-        """Number of slots that the trees would have if they were complete, per node of them."""
+        """Number of slots that the trees would have if they were complete, per node they have."""
         return float(np.sum(2.0 ** (self.forest.depths + 1.0) - 1.0)) / self.forest.n_nodes
 
     @property
@@ -187,7 +187,7 @@ class Workload:
         return float(going[ends[ends < len(going)]].sum())  # a sum of fractions may reach the bound
 
     def _count_going(self, together: int) -> Array:
-        """Return float64 (D,), in how many trees one of the walks goes on after so many hops."""
+        """Return float64 (D,), in how many trees any of `together` walks goes on after k hops."""
         return (1 - self._ended**together).sum(axis=0)
 
     def count_unasked_hops(self, levels: float) -> float:
@@ -356,7 +356,7 @@ class Workload:
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """How bit planes look up leaves: "far", in memory, or among "64", say, in registers."""
+        """Where bit planes look up leaves: "far" is memory, "64" is a table of 64 in registers."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")

@@ -227,7 +227,7 @@ class EncodedColumns:
         )
 
     def _read_parts(self, elements: list[Any]) -> list[tuple[int, int, float]]:
-        """Return kind, place and value of a combination's parts: numbers first, see `Encoder`."""
+        """Return kind, place and value (see `Encoder`) of a combination's parts, by `_PARTS`."""
         found = []
         for element in elements:
             name = take(element, "combination_element", str)

@@ -136,7 +136,7 @@ def read_text(data: bytes) -> ModelText:
 
 
 def _measure_trees(body: str) -> list[str]:
-    """Return the size in bytes of each tree's block, as text; a block ends at the next `Tree=`."""
+    """Return the length of each tree's block as a text; a block ends at the next `Tree=`."""
     begins = [match.start() for match in _HEADS.finditer(body)]
     return [str(after - begin) for begin, after in pairwise(begins)]
 

@@ -155,7 +155,7 @@ def _bound(column: Any, condition: Any) -> np.float32:
 
 
 def _threshold(column: Any, condition: Any) -> np.float32:
-    """Return the smallest number for which a condition holds that a number is high enough."""
+    """Return the smallest number for which a condition on a number holds."""
     bound = _bound(column, condition)
     if condition.WhichOneof("type") == "higher_condition":
         return bound

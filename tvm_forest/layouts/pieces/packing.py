@@ -89,7 +89,7 @@ def count_values(forest: Forest) -> int:
 
 
 def number_values(forest: Forest, pointer: Array) -> Array:
-    """Return the distinct leaf values; write the exit with the value's number to `pointer`."""
+    """Return the distinct leaf values; set `pointer` at each leaf to the exit for its value."""
     values = np.ascontiguousarray(forest.leaf_value[forest.is_leaf])
     first, kind = find_distinct(values)
     pointer[: forest.n_nodes][forest.is_leaf] = kind.astype(np.uint32) | 1 << LEAF_BIT

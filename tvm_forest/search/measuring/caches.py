@@ -21,9 +21,9 @@ ROUNDS = 3
 def measure_caches() -> tuple[int, ...]:
     """Return the sizes of the data caches, nearest first.
 
-    The last one may be shared with other virtual machines. So the last of three, if it is at least
-    four times the second, is measured, and the smaller size counts: the largest array whose random
-    loads are closer to those of a small array than to those of a large one.
+    The last of three may be shared with other virtual machines. If it is reported as at least four
+    times the second, it is measured: its size is that of the largest array whose random loads take
+    a time nearer to that of small arrays than of large ones, but no more than is reported.
     """
     *near, last = read_caches() or (0,)
     if len(near) < 2 or last < 4 * near[-1]:
