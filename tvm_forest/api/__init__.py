@@ -2,7 +2,8 @@
 
 takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor, Report.
 
-No other part of the package picks defaults. TVM is imported when the first model is built.
+No other part of the package picks defaults. TVM is imported when the first model is built. Each
+function that takes a model raises what `load` raises, too.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> F
         schedule: made for this model.
 
     Raises:
-        ScheduleError: a rewrite needs a profile, or the schedule is of another model.
+        ScheduleError, BuildError: no profile, too many padded nodes, another model's schedule.
         InputError: the profile is of another model.
 
     Examples:
@@ -172,7 +173,7 @@ def with_depths(schedule: Schedule, model: Any, profile: Profile | None = None) 
         profile: see `build`; with one, the hops to the likely leaves are known as well.
 
     Raises:
-        ScheduleError, InputError: see `rewrite`.
+        ScheduleError, BuildError, InputError: see `rewrite`.
 
     Examples:
         >>> schedule = tvm_forest.with_depths(plain.sort_trees(), model)
@@ -205,7 +206,7 @@ def lower(
         Lowered: `.before` and `.after`, an IRModule each, and `.stages`, one for each pass.
 
     Raises:
-        ScheduleError, InputError: see `build`.
+        ScheduleError, InputError, BuildError: see `build`.
 
     Examples:
         >>> lowered = tvm_forest.lower(model, plain)

@@ -38,7 +38,7 @@ REFUSED = {"min": "takes the smallest leaf", "max": "takes the largest leaf"}
 
 @dataclass(frozen=True)
 class Pruned:
-    """The pruned forest.
+    """The result of `prune`: a forest of fewer trees, and how accurate it is on the given rows.
 
     Attributes:
         forest: the forest, for `build` and other functions that take a model.
@@ -115,8 +115,8 @@ class _Trial:
     """Predictions of a forest for some rows, and their accuracy.
 
     Attributes:
-        margins: (R, C), of all trees.
-        accuracy: of all trees.
+        margins: (R, C), the margins of the whole forest.
+        accuracy: the accuracy of the whole forest, see `Pruned`.
     """
 
     def __init__(self, forest: Forest, rows: Array, labels: Any) -> None:

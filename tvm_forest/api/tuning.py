@@ -85,6 +85,7 @@ def tune(
     Raises:
         InputError: an argument of the wrong kind, or a file that holds something else.
         DeviceError: there is no GPU that the target names, or no driver or compiler for it.
+        BuildError: the process that measures cannot be prepared.
         ModelFormatError, UnsupportedModel: see `load`.
 
     Examples:

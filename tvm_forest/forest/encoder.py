@@ -214,7 +214,8 @@ class Encoder:
     def lists_all(self) -> Array:
         """Bool (K,), whether `list_known` has all categories of the training rows.
 
-        That is so if each category has a key. One-hot categories are only those that a test uses.
+        That is so if each category of the column is a key by itself. One-hot columns alone do not
+        list all, since they exist only for categories that some test uses.
         """
         begin = self.part_begin[self.table_parts]
         single = begin[np.diff(self.part_begin)[self.table_parts] == 1]

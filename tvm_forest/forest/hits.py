@@ -58,11 +58,12 @@ def find_skewed_trees(forest: Forest, leaves: float = 0.10, rows: float = 0.9) -
 
 
 def are_skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0.9) -> Array:
-    """Return what `find_skewed_trees` does, from the hits of all leaves in one list.
+    """Return bool (T,), as `find_skewed_trees` does, given the hits of all leaves in one list.
 
     Args:
         hits: int64 (L,), rows of each leaf, tree by tree.
         counts: int (T,), leaves of each tree.
+        leaves, rows: see `find_skewed_trees`.
     """
     n_trees = len(counts)
     tree = np.repeat(np.arange(n_trees), counts)

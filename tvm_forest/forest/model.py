@@ -146,7 +146,7 @@ class Forest(Trees, InputMeaning, OutputMeaning, ShownAsTable):
 
         Args:
             columns: names or numbers of the columns to check; True for all that are tested for
-                categories, False for none.
+                categories, or of which the model lists any, False for none.
 
         Raises:
             InputError: no such column.
@@ -162,7 +162,7 @@ class Forest(Trees, InputMeaning, OutputMeaning, ShownAsTable):
 
     @cached_property
     def read_columns(self) -> frozenset[int]:
-        """The columns of users' rows that affect predictions."""
+        """The columns of users' rows that affect predictions, or whose categories are checked."""
         tested = frozenset(self.feature[self.feature >= 0].tolist())
         read = tested if self.encoder is None else self.encoder.list_read(tested)
         return frozenset(read).union(self.refuses_unseen)

@@ -29,7 +29,7 @@ def hard_rows(forest: Forest, n: int, seed: int = 0) -> Array:
     One value in four is special: NaN, infinities, signed zeros, denormals, the largest floats, the
     bound below which LightGBM reads a number as zero, the model's own number for a missing value.
     Categorical features get categories of the model's sets, other categories, and numbers that are
-    no category.
+    no category. Features without thresholds get special numbers only.
 
     Args:
         forest: model whose thresholds are used.

@@ -30,7 +30,7 @@ XGBoost has this bound, so that `exp` stays finite in float32.
 
 
 def predict(forest: Forest, rows: Array, output: Output) -> Array:
-    """Implement `Forest.predict_reference`."""
+    """Return an output of rows (R, row_width), as `Forest.predict_reference` describes it."""
     rows = cast_rows(forest, rows)
     ends = walk_trees(forest, rows)
     if output == "apply":
@@ -134,7 +134,9 @@ def choose_classes(forest: Forest, margin: Array, value: Array) -> Array:
 
 
 def choose_labels(forest: Forest, margin: Array, value: Array) -> Array:
-    """Return the labels, given margins and values (R, C): (R,), or (R, targets) if several.
+    """Return the labels of rows, given margins and values (R, C).
+
+    The shape is (R,), or (R, k) for k targets, or for k outputs of which each has a label.
 
     Raises:
         ValueError: the forest has no labels.

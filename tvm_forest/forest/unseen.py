@@ -23,10 +23,10 @@ _WHERE = "refuse_unseen: argument 'columns'"
 
 
 def list_by_column(forest: Forest) -> dict[int, Array]:
-    """Return the known categories by column of users' rows, for columns where the model lists any.
+    """Return the known categories of each column of users' rows whose categories the model lists.
 
     Returns:
-        for each column, int64 codes, ascending; hashes if the forest has an encoder.
+        by number of the column, int64 codes, ascending; hashes if the forest has an encoder.
     """
     encoder = forest.encoder
     if encoder is not None:

@@ -67,7 +67,7 @@ _REMEDY = (
 
 
 def __getattr__(name: str) -> Any:
-    """Make the attribute SUPPORT of this module: the table of accepted and refused features."""
+    """Return the attribute SUPPORT of this module: the table of accepted and refused features."""
     if name != "SUPPORT":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _list_support()
@@ -91,11 +91,12 @@ def load(model: Any) -> Forest:
             `CatBoostClassifier`, `CatBoostRegressor` or `CatBoostRanker`; a fitted tree or
             ensemble of trees of scikit-learn (see `frontends.sklearn`); an ONNX model as a file or
             `onnx.ModelProto`; a `treelite.Model` or a checkpoint file of it, with the meaning that
-            treelite gives it; or a `Forest`, which is returned as it is. A file predicts as the
-            `Booster` that it holds, a file of CatBoost as the estimator that fits its loss. Instead
-            of a path, the content of a file may be given as bytes or text, or an open file; a text
-            that is the name of a file or folder is a path. A list of these becomes one forest with
-            an output for each model, see `forest.rewrites.stacking`.
+            treelite gives it; a model of YDF, or the path of the folder of a saved one; or a
+            `Forest`, which is returned as it is. A file predicts as the `Booster` that it holds, a
+            file of CatBoost as the estimator that fits its loss. Instead of a path, the content of
+            a file may be given as bytes or text, or an open file; a text that is the name of a file
+            or folder is a path. A list of these becomes one forest with an output for each model,
+            see `forest.rewrites.stacking`.
 
     Raises:
         ModelFormatError: the file is missing, truncated, damaged or not a model.

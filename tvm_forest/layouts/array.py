@@ -118,7 +118,7 @@ class TiledArrayLayout(records.TiledLayout):
         return cls(read_specs(arrays), record, uniform), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> TiledArrayTree:
-        """Return access to a tree: loads its first record, first leaf and number of records."""
+        """Return access to a tree: loads where its records and leaves are, and its depth."""
         names = ("tile_first", "leaf_first", "inner")
         first = {name: hold(name, tir.BufferLoad(buffers[name], [tree])) for name in names}
         hops = complete.load_hops(self.depth, buffers, tree, hold)
@@ -130,7 +130,8 @@ class TiledArrayTree(records.TileTree):
     """Access to a tree of tiles; a node is the number of a slot in the tree, leaves come last.
 
     Attributes:
-        first: where the records and the leaves of the tree begin, and how many records it has.
+        first: by name: "tile_first" plus a node is the index of its record in `tiles`, "leaf_first"
+            plus the node of a leaf is its index in `leaves`, "inner" is the number of records.
     """
 
     first: dict[str, Expr] = field(default_factory=dict)
@@ -145,7 +146,7 @@ class TiledArrayTree(records.TileTree):
         return node * (self.tile_size + 1) + 1 + self.child_number(node, outcome)
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Return whether a node is a leaf: leaves come after all slots of the tree."""
+        """Return whether a node is a leaf: leaves come after all records of the tree."""
         return node >= self.first["inner"]
 
     def leaf_value(self, node: Expr) -> Expr:
@@ -184,7 +185,7 @@ class ArrayLayout(complete.CompleteLayout):
         """Pack the forest into arrays, see the module's docstring.
 
         Raises:
-            BuildError: see `unfit`.
+            BuildError: see `unfit`; a type is given, but the forest has no tiles.
         """
         if forest.tile_size > 1:
             return TiledArrayLayout.pack(forest, types)

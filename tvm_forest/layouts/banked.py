@@ -54,12 +54,12 @@ MULTIPLE = 4
 
 @dataclass(frozen=True)
 class BankedTree(TreeAccess):
-    """Access to a tree; nodes are byte offsets, so an address needs one addition.
+    """Access to a tree; a node is the byte offset of its slot, so an address needs one addition.
 
     Attributes:
         layout: the layout.
         buffers: its buffers by name.
-        first: index of the tree's first slot and first leaf.
+        first: index of slot 0 of the tree in `nodes`, and of its first leaf in `leaf_value`.
         hops: depth of the tree.
     """
 
@@ -81,7 +81,7 @@ class BankedTree(TreeAccess):
         return NodeTest(rank, tir.shift_right(word, bits).astype("int64"), None)
 
     def child(self, node: Expr, goes_left: Expr) -> Expr:
-        """Return the child: slot 2i on the left, 2i + 1 on the right."""
+        """Return the byte offset of the child: of slot 2i on the left, of 2i + 1 on the right."""
         return node * 2 + tir.Select(goes_left, tir.i64(0), tir.i64(SLOT_BYTES))
 
     def _element(self, node: Expr) -> Expr:
@@ -91,7 +91,7 @@ class BankedTree(TreeAccess):
         return tir.shift_left(tir.i64(1), self.hops.astype("int64"))
 
     def is_leaf(self, node: Expr) -> Expr:
-        """Return whether a node is a leaf: leaves come after all slots of the tree."""
+        """Return whether a node is a leaf: leaves come after all inner nodes of the tree."""
         return node >= self._ends() * SLOT_BYTES
 
     def _leaf(self, name: str, node: Expr) -> Expr:
@@ -183,7 +183,7 @@ class BankedLayout(Layout):
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> BankedTree:
         """Return access to a tree.
 
-        Its offset is computed if all trees have one depth, else loaded.
+        Where the tree begins is computed if all trees have one depth, else it is loaded.
         """
         if self.depth is not None:
             size = -(-(1 << self.depth) // MULTIPLE) * MULTIPLE

@@ -153,7 +153,7 @@ class BitslicedLayout(Layout):
 
     @property
     def byte_tables(self) -> Mapping[str, tuple[str, int]]:
-        """Buffers with bytes of another one, by name, and how many elements it has for a tree."""
+        """By name of a buffer of bytes, the buffer that it repeats, and its elements per tree."""
         return {"leaf_bytes": ("leaf_value", self.table)} if self.table else {}
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
@@ -223,7 +223,7 @@ class _Places(NamedTuple):
 
     @classmethod
     def of(cls, forest: Forest) -> _Places:
-        """Count the tests and leaves of each tree."""
+        """Choose how each tree is stored, and count its tests and leaves."""
         ends, listed, flat = forest.leaf_counts, is_listed(forest), has_levels(forest)
         depth = forest.depths.astype(np.int64)
         levels = int(depth[flat].max(initial=0))
@@ -295,11 +295,11 @@ class BitTree(NearTree):
         return tir.BufferLoad(self.buffers["tests"], [self.first + slot]).astype("int64")
 
     def selection(self, step: Expr) -> Expr:
-        """Load one of the tree's selections, uint64."""
+        """Load the selection number `step` of the tree, counted from 0, uint64."""
         return tir.BufferLoad(self.buffers["selections"], [self.first + step])
 
     def leaf_value(self, number: Expr) -> Expr:
-        """Load the value of the leaf of this number, see the module's docstring."""
+        """Load the value of a leaf by its number in the tree, counted from right to left."""
         return tir.BufferLoad(self.buffers["leaf_value"], [self.leaf_at + number])
 
     def leaf_id(self, number: Expr) -> Expr:
@@ -319,6 +319,6 @@ class BitTree(NearTree):
 
 
 def split_bytes(values: Array) -> Array:
-    """Transpose the bytes of each tree's values: byte 0 of all of them, then byte 1, ..."""
+    """Return the bytes of values (T, n), flat: byte 0 of all values of a tree, then byte 1, ..."""
     parts = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, -1)
     return np.ascontiguousarray(parts.transpose(0, 2, 1)).ravel()

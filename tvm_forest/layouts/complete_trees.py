@@ -139,7 +139,7 @@ class CompleteTree(TreeAccess):
     Attributes:
         layout: the layout.
         buffers: its buffers by name.
-        first: element of slot 0.
+        first: index in the buffers of slot 0, which would be just before the root, slot 1.
         hops: depth of the tree.
     """
 
@@ -151,7 +151,7 @@ class CompleteTree(TreeAccess):
     padded: ClassVar[bool] = True
 
     def element(self, node: Expr) -> Expr:
-        """Return the index of a slot in the buffers."""
+        """Return the index in the buffers of a slot, which is counted from 1 in its tree."""
         raise NotImplementedError
 
     def number(self, node: Expr) -> Expr:
@@ -163,7 +163,7 @@ class CompleteTree(TreeAccess):
         raise NotImplementedError
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load the threshold and feature of a node."""
+        """Load the fields of a node, and return its test."""
         any_left = self.layout.any_default_left
         return decode_test(self.number(node), self.code(node), any_left, hold)
 

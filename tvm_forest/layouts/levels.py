@@ -192,7 +192,7 @@ def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Arr
 
 
 def _group_nodes(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]:
-    """Sort nodes by their group; returns them, and where each group begins."""
+    """Return the nodes sorted by group, and the index in them at which each group begins."""
     own = group[nodes].astype(np.min_scalar_type(groups))  # small types are sorted much faster
     order = nodes[np.argsort(own, kind="stable")]
     count = np.bincount(own, minlength=groups)

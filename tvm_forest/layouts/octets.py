@@ -143,7 +143,7 @@ class OctetsLayout(Layout):
 
     @property
     def tiers(self) -> int:
-        """Number of tiles on the way to a leaf."""
+        """Number of tiers, which is the number of tiles that a row visits in a tree."""
         return len(self.tile_counts)
 
     @property
@@ -188,7 +188,7 @@ def _round_depth(depth: int) -> int:
 
 
 def _fill_levels(forest: Forest, trees: Array, own: int, depth: int) -> list[Array]:
-    """Return the node in each place of each level, (T, 2**level) int64; -1 in trees of number -1.
+    """Return the node in each place of each level, (T, 2**level) int64; -1 for trees numbered -1.
 
     Below a leaf there are copies of it. The `own` levels of trees are the last ones; above them,
     the root is the rightmost node, and the others are -1.
@@ -204,10 +204,11 @@ def _fill_levels(forest: Forest, trees: Array, own: int, depth: int) -> list[Arr
 
 
 def _join_tiles(levels: list[Array]) -> Array:
-    """Join groups of up to 3 levels into tiles, (T, tiles, 8); unused places hold -1.
+    """Return the nodes of the tiles of one tier, (T, tiles, 8); unused places hold -1.
 
-    In a tile of fewer than 3 levels, the missing tests all lead right: the levels take the right
-    end of the tile.
+    The tier consists of the given levels, 3 or fewer, as `_fill_levels` returns them. In a tile of
+    fewer than 3 levels, the missing tests all lead right: the levels take the right end of the
+    tile.
     """
     trees, tiles = levels[0].shape
     joined = np.full((trees, tiles, 1 << TILE_LEVELS), -1)

@@ -110,8 +110,8 @@ class PackedTree(linked.LinkedTree):
     def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
         """Return loads of the cache lines of a tree's nodes and leaf values.
 
-        Before this tree there are (first + tree) / 2 leaf values. Functions for leaf numbers read
-        none.
+        The `tree` trees before this one have `first` nodes, of which (first + tree) / 2 are leaves.
+        Functions that return leaf numbers read no leaf values, so these lines are left out.
         """
         nodes = self.layout.largest
         lines = [(nodes // WORDS_IN_LINE + 1, lambda line: self._word(line * WORDS_IN_LINE))]
@@ -155,7 +155,7 @@ class PackedLayout(linked.LinkedLayout):
 
     @staticmethod
     def node_bits(forest: Forest) -> PackedNodeBits:
-        """Return the bits that the fields below the number need; `NUMBER_AT` are available."""
+        """Return the bits that the fields below bit `NUMBER_AT` need; the number is above it."""
         feature, flag = (
             max(8, (forest.n_features - 1).bit_length()),
             linked.any_default_left(forest),
@@ -223,7 +223,11 @@ def _is_wide(forest: Forest) -> bool:
 
 
 def _number_nodes(forest: Forest) -> tuple[Array, Array]:
-    """Number nodes level by level, or depth first if trees are large."""
+    """Number nodes level by level, or depth first if trees are large.
+
+    Returns:
+        (order, place), see `order_by_level`.
+    """
     is_near = forest.n_nodes <= MAX_NEAR_NODES * forest.n_trees
     return order_by_level(forest) if is_near else order_depth_first(forest)
 

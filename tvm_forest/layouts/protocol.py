@@ -98,9 +98,9 @@ class NearTree(Protocol):
     """
 
     def lines(self) -> list[tuple[int, Callable[[Expr], Expr]]]:
-        """Return the cache lines of a tree, for each buffer as a pair.
+        """Return the cache lines of a tree: for each buffer, their number and a function.
 
-        The pair is the most lines of a tree, and a function that returns a load in the i-th line.
+        The number is that of the largest tree; the function returns a load in line i, from 0.
         """
         return []
 
@@ -367,7 +367,7 @@ def refuse_types(layout: Any, types: Types) -> None:
 
 
 def _check_values(forest: Forest, field: str, name: str) -> None:
-    """Refuse the first value that does not fit the requested type."""
+    """Refuse values that do not fit the requested type, and thresholds narrower than rows."""
     if field == "feature":
         values, wrong = forest.feature, forest.feature >> bits_of(name) > 0
     elif name == "float32" and forest.row_dtype != "float32":

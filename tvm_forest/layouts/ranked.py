@@ -83,7 +83,7 @@ class RankedTree(linked.LinkedTree):
         return tir.EQ(self._word(node) & flag, self._constant(0))
 
     def leaf_value(self, node: Expr) -> Expr:
-        """Load a leaf value by its slot."""
+        """Load the value of a leaf from its array, where a leaf has the number of its slot."""
         return self.load("leaf_value", node)
 
     def heads(self) -> list[Expr]:

@@ -78,12 +78,12 @@ class ReorgLayout(complete.CompleteLayout):
 class ReorgTree(complete.CompleteTree):
     """Access to a tree whose slots are T elements apart.
 
-    Nodes are slots, and are multiplied by T. If nodes were elements, LLVM would turn a step by 0 or
-    T into a branch.
+    T is the number of trees. A node is the number of its slot, which is multiplied by T for each
+    load. If it were the index of an element, LLVM would turn a step by 0 or T into a branch.
     """
 
     def element(self, node: Expr) -> Expr:
-        """Return the index of a slot in both buffers; slot k of all trees is before slot k + 1."""
+        """Return the index in both buffers of a slot, which is counted from 1 in its tree."""
         return self.first + node * self.layout.trees
 
     def number(self, node: Expr) -> Expr:

@@ -83,7 +83,7 @@ class TiledSparseLayout(records.TiledLayout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: the peeled layout needs a leaf profile.
+        """Return why a forest does not fit: only the peeled layout needs a leaf profile.
 
         `pack` also refuses too many tiles.
         """
@@ -231,7 +231,11 @@ class SparseLayout(linked.LinkedLayout):
 
     @classmethod
     def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
-        """Pack the forest into arrays, see the module's docstring."""
+        """Pack the forest into arrays, see the module's docstring.
+
+        Raises:
+            BuildError: see `TiledSparseLayout.pack`; a type is given, but the forest has no tiles.
+        """
         if forest.tile_size > 1:
             return TiledSparseLayout.pack(forest, types)
         refuse_types(cls, types)

@@ -109,7 +109,7 @@ class TileRecord:
 
     @property
     def shape_at(self) -> int:
-        """Index of the word that holds the shape."""
+        """Index in a record of the word that holds the tile's shape and its default sides."""
         return self.lanes + self.lanes // self.features_in_word
 
     @property
@@ -229,7 +229,7 @@ class TileTree(TreeAccess):
         return tir.BufferLoad(self.buffers["tiles"], [self.slot(node), place])
 
     def test(self, node: Expr, hold: Hold) -> NodeTest:
-        """Load the tests of all nodes of a tile."""
+        """Load the fields of all nodes of a tile, and return their tests as vectors."""
         record = self.record
         thresholds = self.word(node, _index_words(0, record.lanes))
         features = self.word(node, _index_words(record.lanes, record.shape_at - record.lanes))

@@ -43,7 +43,8 @@ def walk_dtype(forest: Forest) -> str:
 def with_leaf_numbers(forest: Forest) -> Forest:
     """Return the forest with leaf numbers in place of vectors and linear leaves.
 
-    A forest whose leaves are plain numbers is returned unchanged.
+    A forest whose leaves are plain numbers is returned unchanged. In place of vectors, numbers are
+    rows of `leaf_vectors`; thresholds get the dtype of these numbers, and all trees class 0.
     """
     if forest.has_vectors:
         dtype = walk_dtype(forest)

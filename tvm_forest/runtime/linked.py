@@ -119,7 +119,7 @@ class LinkedFunction:
         self._handle = 0
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function with one integer, or with any arguments that tvm_ffi converts."""
+        """Return the result for one integer, or for any arguments that tvm_ffi converts."""
         if len(arguments) == 1 and type(arguments[0]) is int:
             given, result = _Argument(INTEGER, 0, arguments[0]), _Argument()
             self._code(None, ctypes.byref(given), 1, ctypes.byref(result))

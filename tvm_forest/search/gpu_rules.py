@@ -111,7 +111,8 @@ def describe_problem(work: Workload, batch: int) -> GpuProblem:
 def list_points(work: Workload, problem: GpuProblem) -> Iterator[GpuPoint]:
     """Yield the points of which the one with the lowest estimate becomes a default schedule.
 
-    In the first one each row has a thread; the others can run, and add tree by tree.
+    In the first point each row has a thread. In the others, which are left out if they cannot run,
+    several threads share the trees of a row, and their results are added tree by tree.
     """
     alone = _give_rows_threads(work)._replace(factor=TOGETHER)
     yield alone
@@ -138,7 +139,7 @@ def _give_rows_threads(work: Workload) -> GpuPoint:
 
 
 def fits_ranks(point: GpuPoint, problem: GpuProblem) -> bool:
-    """Return whether a block's ranks, and the trees that it copies, fit in shared memory."""
+    """Return whether a block has `LANES` rows, and shared memory holds its ranks and trees."""
     round_bytes = problem.walks * (SLOT_BYTES << problem.hops)
     trees = max(_ranked_tree_bytes(point, problem), round_bytes)
     return point.rows_tb >= LANES and 3 * trees // 2 <= _left_by_ranks(point, problem)

@@ -170,7 +170,11 @@ class GpuSpace:
         return cached._replace(cache_rows=fits)
 
     def vary(self, point: GpuPoint, name: str) -> list[GpuPoint]:
-        """Return the points with the values of one parameter that can run, most promising first."""
+        """Return points with all values of the parameter `name`, the most promising first.
+
+        The other parameters are those of `point`, except the reduction and the chunk of trees,
+        which are fitted to the new value. Points that cannot run are left out.
+        """
         points = [point._replace(**{name: value}) for value in VALUES[name]]
         if name == "tree_blocks" and not point.shared:
             points += [p._replace(shared="atomic") for p in points]

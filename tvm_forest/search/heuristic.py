@@ -94,7 +94,7 @@ def hop_schedule(forest: Forest, target: Target) -> Schedule:
 
 
 def choose(work: Workload) -> dict[int, Choice]:
-    """Return the choices by the least size of `BATCHES` that each serves, see the module."""
+    """Return the choices, by the smallest of `BATCHES` that each serves, as the module says."""
     chosen, last = dict[int, Choice](), 0
     spaces = [Space(work, work.start, batch, threads=False) for batch in BATCHES]
     for batch, space, prices in zip(BATCHES, spaces, price_spaces(spaces), strict=True):
@@ -127,7 +127,7 @@ def _list_by_price(space: Space, prices: Array) -> Iterator[tuple[float, Point, 
 
 
 def _price_again(point: Point, space: Space, prices: Array) -> float:
-    """Return the price in a space of a point of a space of smaller batches."""
+    """Return the price that a point has for the batches of a space, which need not list it."""
     at = number_points(space.key).get(point)
     return price(point, space.facts, space.batch) if at is None else float(prices[at])
 

@@ -1,7 +1,7 @@
 """Determines which layouts hold a model, on a machine that can walk through them.
 
-takes: Workload; gives: names of layouts, or the reason why one does not fit. `cost` decides which
-one is fastest.
+takes: Workload; gives: names of layouts, or the reason why one does not fit or would not pay.
+`cost` decides which one is fastest.
 """
 
 from __future__ import annotations
@@ -143,9 +143,10 @@ OBSTACLES: dict[str, Callable[[Workload], str | None]] = {
 
 
 def fitting_layouts(work: Workload) -> frozenset[str]:
-    """Return the layouts that hold a model without tiles; `ANY_FOREST` if no other does.
+    """Return the names of layouts that are worth trying for a model without tiles.
 
-    A model with sets of categories is tried only with layouts that make membership columns.
+    `ANY_FOREST` is one of them. A model with sets of categories is tried only in layouts that make
+    membership columns, and in `ANY_FOREST` if it fits none of these.
     """
     return work.ask_once(_find_fitting)
 

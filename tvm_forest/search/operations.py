@@ -60,7 +60,7 @@ class Ways(NamedTuple):
 
     @classmethod
     def among(cls, values: Iterable[Hashable]) -> Ways:
-        """Find the distinct values among P values, in order."""
+        """Find the distinct values among P values, in the order in which they first occur."""
         places: dict[Hashable, int] = {}
         of = [places.setdefault(value, len(places)) for value in values]
         return cls(list(places), np.array(of, np.int64))
@@ -117,7 +117,7 @@ class PointTable:
     def count_leaves(
         self, work: Workload, ways: Ways, share: Array | float = 1.0
     ) -> Iterator[Operation]:
-        """Yield the look-ups of leaves, named by `ways`; their number is `share` for each tree."""
+        """Yield the look-ups of leaves, `share` for each tree; their names end with `ways`."""
         trees = float(work.forest.n_trees)
         if work.forest.has_vectors:
             yield self.name_by(ways, "leaf vector ", trees * share)
@@ -127,7 +127,7 @@ class PointTable:
 
 
 def count_coding(table: PointTable, work: Workload) -> Iterator[Operation]:
-    """Yield the searches that code a row, by number of steps, and what they wait for.
+    """Yield the operations that code a row: searches, look-ups of memberships, and cache misses.
 
     A search costs more if rows are coded one by one.
     """

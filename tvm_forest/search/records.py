@@ -166,7 +166,7 @@ class Journal:
 
 
 def find_fastest(records: Iterable[TrialRecord]) -> TrialRecord | None:
-    """Return the record with the shortest time, the earliest of equal ones."""
+    """Return the record with the shortest time, the earliest of equal ones; None without times."""
     timed = (record for record in records if record.seconds is not None)
     return min(timed, key=lambda record: record.time, default=None)
 

@@ -265,7 +265,10 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
 
 
 def walk_together(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
-    """Return a point that interleaves a thread's trees with the fewest groups and single walks."""
+    """Return the point with the number of interleaved walks that needs the fewest turns.
+
+    In a turn, a thread walks as many trees together, or one of those that are left over.
+    """
     trees, parts = count_terms(point, problem), point.tree_threads * point.tree_blocks
     walks = (max(1, trees // parts), -(-trees // parts))
 

@@ -270,7 +270,7 @@ def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
 
 
 def inner_loops(sch: Schedule) -> tuple[str, ...]:
-    """Return the names of the loops over trees, and over classes if a walk serves only one."""
+    """Return the names of the class and tree loops; only "tree" if a walk serves all classes."""
     return ("class", "tree") if sch.round_size > 1 else ("tree",)
 
 
@@ -282,7 +282,10 @@ def make_lanes(sch: Schedule) -> Schedule:
 
 
 def peel(sch: Schedule, shallowest: int, index: str) -> Schedule:
-    """Peel up to two hops, one of tiles, that no walk ends in; if a root is a leaf, a checked one.
+    """Peel the first one or two hops of walks, which need no test for leaves.
+
+    With tiles only one hop is peeled. If the root of some tree is a leaf, one hop is peeled, with a
+    test.
 
     Args:
         sch: a schedule.

@@ -51,7 +51,8 @@ CURIOSITY = 3.0
 def search_guided(space: Space, measure: Measure, rng: random.Random) -> None:
     """Measure the default schedule, then always the point with the best optimistic estimate.
 
-    That is the point whose expected time minus `CURIOSITY` standard deviations is least.
+    That is the point whose expected time minus `CURIOSITY` standard deviations is least. The search
+    ends when no other point is likely to be faster, or after a share of the points.
     The counterpart for CPUs of SilvanForge's Algorithm 1 (Prasad and others, SOSP 2024), which also
     measures only a few schedules of its space. Nothing is random, so the seed has no effect.
     """
@@ -127,9 +128,10 @@ def select_fastest(points: Sequence[T], measure: Callable[[T], float], count: in
 
 
 def search_by_algorithm_1(space: GpuSpace, measure: Measure, rng: random.Random) -> None:
-    """Start from the fastest point of Algorithm 1; vary one parameter at a time while it helps.
+    """Start from the fastest point of Algorithm 1; then vary each parameter once, one by one.
 
-    The default schedule is measured first, so the result is no slower.
+    Each of them keeps the value with which the point is fastest. The default schedule is measured
+    first, so the result is no slower.
     """
     measure_once = functools.cache(lambda point: measure(space.schedule(point)))
     measure(space.default)

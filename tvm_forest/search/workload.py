@@ -115,7 +115,7 @@ class Workload:
 
     @property
     def mean_nodes(self) -> int:
-        """Average number of nodes of a tree."""
+        """Average number of nodes of a tree, rounded down."""
         return self.forest.n_nodes // self.forest.n_trees
 
     @property
@@ -125,12 +125,12 @@ class Workload:
 
     @property
     def has_small_trees(self) -> bool:
-        """Whether a tree stays in the first-level cache while a block of rows walks."""
+        """Whether trees are so small on average that the first-level cache holds one."""
         return self.forest.n_nodes <= MAX_SMALL_TREE_NODES * self.forest.n_trees
 
     @cached_property
     def slots_per_node(self) -> float:
-        """Number of slots of complete trees per node."""
+        """Number of slots that the trees would have if they were complete, per node they have."""
         return float(np.sum(2.0 ** (self.forest.depths + 1.0) - 1.0)) / self.forest.n_nodes
 
     @property
@@ -187,7 +187,7 @@ class Workload:
         return float(going[ends[ends < len(going)]].sum())  # a sum of fractions may reach the bound
 
     def _count_going(self, together: int) -> Array:
-        """Return float64 (D,), the number of trees in which a walk goes on after so many hops."""
+        """Return float64 (D,), in how many trees any of `together` walks goes on after k hops."""
         return (1 - self._ended**together).sum(axis=0)
 
     def count_unasked_hops(self, levels: float) -> float:
@@ -356,7 +356,7 @@ class Workload:
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """How bit planes look up leaves: "64" or "64 float64", entries in registers, or "far"."""
+        """Where bit planes look up leaves: "far" is memory, "64" is a table of 64 in registers."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")

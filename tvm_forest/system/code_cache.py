@@ -157,7 +157,7 @@ class CodeCache:
         return Contents(len(sizes), sum(sizes))
 
     def clear(self) -> Contents:
-        """Remove all files of the cache; return the number and size of the entries."""
+        """Remove all files of the cache; return the number and size of the entries among them."""
         found = self._list()
         for file, _ in [*found, *self._list(".draft"), *self._list(NOTE)]:
             _remove(file)
@@ -264,7 +264,11 @@ def _is_known() -> bool:
 
 
 def read_own(file: Path) -> bytes | None:
-    """Return the content of a file; None if others than the user and the superuser may write it."""
+    """Return the content of a file; None if others than the user and the superuser may write it.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     with open(file, "rb") as opened:
         is_own = _find_owner_fault(os.fstat(opened.fileno())) is None
         return opened.read() if is_own else None

@@ -94,7 +94,7 @@ def _repr(self: Any) -> str:
 
 
 def _eq(self: Any, other: Any) -> bool:
-    """Return whether two objects of one class have equal fields."""
+    """Return whether all compared fields are equal; NotImplemented for another class."""
     if type(other) is not type(self):
         return NotImplemented
     read = _reader(type(self))

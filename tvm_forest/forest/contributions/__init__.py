@@ -72,7 +72,7 @@ class Task(NamedTuple):
 
     Attributes:
         first, last: the range of its terminals, without `last`.
-        fixed: for interactions, the feature taken as known, and then as unknown; else -1.
+        fixed: for interactions, the player that is taken as known, and then as unknown; else -1.
     """
 
     first: int
@@ -186,7 +186,7 @@ class ContributionTables:
         return margin
 
     def share_out(self, values: Array) -> Array:
-        """Split (..., players + 1) values among users' columns equally; the last one is kept."""
+        """Split all values but the last, (..., players + 1), equally among the players' columns."""
         width = self.forest.given_width
         if self.players == [(at,) for at in range(width)]:
             return values
@@ -219,7 +219,7 @@ class ContributionTables:
         return begins.astype(np.int32), np.array(tasks, np.int32)
 
     def list_interaction_tasks(self) -> tuple[Array, Array]:
-        """Return the same as `list_tasks`, with a group for each output and each fixed feature."""
+        """Return what `list_tasks` does, by output and fixed player: the trees that test it."""
         forest, tasks, begins = self.forest, list[Task](), [0]
         tested = np.zeros((forest.n_trees, len(self.players)), bool)
         tested[self._tree_of_node, self.sources[self.numbers[:, 0]]] = True
@@ -369,7 +369,8 @@ def _check_forest(forest: Forest, has_background: bool) -> None:
     """Refuse forests whose SHAP values cannot be computed.
 
     Raises:
-        UnsupportedModel: linear leaves; min or max; too deep; bad covers where they are needed.
+        UnsupportedModel: leaves are linear, margins are no sums, a tree is too deep, or covers that
+            are needed are missing or do not add up.
     """
     where = f"contributions: the model '{forest.source}'"
     if forest.is_linear:

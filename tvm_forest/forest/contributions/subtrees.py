@@ -116,7 +116,7 @@ class SubtreeTables:
             background: rows (B, F) of the background; None stands for the training rows.
 
         Raises:
-            UnsupportedModel: the tables do not fit, and there is a background.
+            UnsupportedModel: paths are too long or tables too large, and there is a background.
         """
         self.forest, self._paths, self._values = forest, paths, values
         self.n_players = n_players

@@ -13,7 +13,7 @@ from ..structure.edges import find_parents
 
 
 def check_tiling(forest: Forest) -> None:
-    """Check a tiling with any tile numbers against the six rules of Treebeard's draft.
+    """Refuse a tiling, with any tile numbers, that breaks one of six rules of Treebeard's draft.
 
     1. Tiles cover all nodes. 2. They are disjoint, which holds by construction: a node has one tile
     number, and each tree has tiles of its own. 3. A tile has at most `tile_size` nodes. 4. A leaf

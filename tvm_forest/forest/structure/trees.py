@@ -145,7 +145,7 @@ class Trees:
 
     @cached_property
     def hop_depth(self) -> Array:
-        """Int32 (N,), hops from the root to the tile of each node; without tiles, its depth."""
+        """Int32 (N,), hops from the root to the tile of each node; without tiles, to the node."""
         if self.tile is None:
             return self.node_depth
         return node_depths(self.tree_offset, self.left, self.right, self.tile)

@@ -266,7 +266,7 @@ def _read_trees(
 
 
 def _ask_leaf_numbers(model: Any) -> list[list[int]]:
-    """Return the leaf numbers of non-oblivious trees, from left to right.
+    """Return, for each non-oblivious tree, the numbers of its leaves from left to right.
 
     CatBoost stores the distance from each node to its children; 0 means that the child is a leaf,
     which is stored in the node's own place.

@@ -145,7 +145,7 @@ class EncodedColumns:
             raise damaged("split_index", what)
 
     def find_single(self, split: Document) -> int:
-        """Return the column for a split on one category."""
+        """Return the column of the encoder's matrix that a split on one category tests."""
         place = self._find_category(split)
         code = _as_hash(take(split, "value", int))
         if (place, code) not in self._of_single:
@@ -157,7 +157,7 @@ class EncodedColumns:
         return column
 
     def find_statistic(self, split: Document) -> tuple[int, float]:
-        """Return the column and border for a split on a statistic."""
+        """Return the matrix column and the border of a split that tests a statistic."""
         number = take_index(split, "split_index") - self._first_split
         if not 0 <= number < len(self._borders):
             raise damaged("split_index", f"{split['split_index']} is none of a statistic")
@@ -169,7 +169,7 @@ class EncodedColumns:
         return self._first_statistic + at, float(border)
 
     def name_all(self) -> tuple[str, ...] | None:
-        """Return names for the columns that the encoder makes; None if users' have no names."""
+        """Return names of the columns that the encoder makes; None if users' columns have none."""
         names = self.features.names
         if names is None:
             return None
@@ -227,7 +227,7 @@ class EncodedColumns:
         )
 
     def _read_parts(self, elements: list[Any]) -> list[tuple[int, int, float]]:
-        """Return kind, place and value (see `Encoder`) of the parts of a combination, in order."""
+        """Return kind, place and value (see `Encoder`) of a combination's parts, by `_PARTS`."""
         found = []
         for element in elements:
             name = take(element, "combination_element", str)

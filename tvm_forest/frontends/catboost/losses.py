@@ -72,7 +72,7 @@ def read_loss(info: Document) -> str:
 def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[str, Any]:
     """Return fields of the Forest that the loss and the object's kind decide, such as the link.
 
-    The others are the labels, the rule that chooses them, and targets.
+    Other such fields are the labels, the rule that chooses one, and the targets.
     """
     if kind == "by loss":
         kind = "classifier" if loss in CLASSES else "regressor"
@@ -107,9 +107,10 @@ def _read_cut(info: Document) -> float:
 
 
 def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[Array, Array]:
-    """Return leaf values and biases in the order of labels; some may have no training rows.
+    """Return leaf values and biases with an output for each label, also of labels without rows.
 
-    A model has such labels if `classes_count` or `class_names` was given. Their margins are -inf.
+    If `classes_count` or `class_names` was given in training, a model may have labels that no
+    training row has. The file stores no outputs for them; here their biases are -inf.
     """
     params = _take_class_params(info)
     count = max(take(params, "classes_count", int, 0), len(take(params, "class_names", list, [])))

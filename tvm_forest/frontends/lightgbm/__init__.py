@@ -107,7 +107,7 @@ def from_object(model: Any) -> Forest | None:
 
 
 def _of_object(forest: Forest, model: Any, name: str) -> Forest:
-    """Return the forest with the behaviour of class `name`, which text files do not record."""
+    """Return the forest as an object of class `name` predicts: its labels, how it casts objects."""
     if name != "Booster":  # estimators check rows as scikit-learn does
         forest = replace(forest, object_dtype="float64")
     return _with_labels(forest, model) if name == "LGBMClassifier" else forest

@@ -136,13 +136,13 @@ def read_text(data: bytes) -> ModelText:
 
 
 def _measure_trees(body: str) -> list[str]:
-    """Return the size of each tree's block, as text: LightGBM ends it at the next `Tree=`."""
+    """Return the length of each tree's block as a text; a block ends at the next `Tree=`."""
     begins = [match.start() for match in _HEADS.finditer(body)]
     return [str(after - begin) for begin, after in pairwise(begins)]
 
 
 def _split_lines(text: str) -> list[str]:
-    """Return lines without line breaks."""
+    """Split a text into lines without their line breaks, whatever system wrote these."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 

@@ -98,7 +98,7 @@ class TreeOp:
         return texts
 
     def numbers(self, name: str, size: int | None = None) -> Array:
-        """Return floats in `dtype`, from the list `name` or from the tensor `name`_as_tensor."""
+        """Return floats in `dtype`, from the list `name` or the tensor `name`_as_tensor, if any."""
         tensor = f"{name}_as_tensor"
         values = np.array(self._list(name, "floats"), np.float32).astype(self.dtype)
         if tensor in self.attributes:

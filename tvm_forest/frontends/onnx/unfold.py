@@ -76,7 +76,10 @@ def unfold_nodes(nodes: NodeTable, n_features: int | None) -> UnfoldedNodes:
 
 
 def _check_trees(nodes: NodeTable, n_features: int | None) -> None:
-    """Refuse inner nodes with several parents, which excludes cycles, and invalid features."""
+    """Refuse invalid features, inner nodes with several parents, and roots that have one.
+
+    This excludes cycles.
+    """
     is_inner = nodes.mode != modes.IS_LEAF
     uses = np.concatenate([nodes.true[is_inner], nodes.false[is_inner], nodes.roots])
     wrong = is_inner & (np.bincount(uses, minlength=len(is_inner)) > 1)

@@ -126,6 +126,7 @@ def _describe_categories(model: Any, columns: Array) -> dict[str, Any]:
     """Return fields of Forest: labels of categories that are texts, and numbers of the others.
 
     Categories of a column that are neither texts nor numbers are refused, even if no tree tests it.
+    A column with numbers that cannot be categories is left out; `_read_sets` refuses its tests.
     """
     names, listed = dict[int, tuple[str | None, ...]](), list[tuple[int, tuple[int, ...]]]()
     for column, categories in zip(columns.tolist(), _list_categories(model), strict=False):

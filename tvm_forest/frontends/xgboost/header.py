@@ -200,7 +200,7 @@ def _read_round_ends(model: Field, n_trees: int, n_outputs: int) -> tuple[int, .
 
 
 def even_rounds(n_trees: int, size: int) -> tuple[int, ...]:
-    """Return the number of trees after each boosting round of `size` trees."""
+    """Return the total number of trees after each boosting round, if a round has `size` trees."""
     return tuple(range(size, n_trees + 1, size))
 
 

@@ -50,7 +50,7 @@ class _Member(NamedTuple):
         head: the bytes before the length of the array, or before the number.
         name: name of the member.
         dtype: dtype of the numbers.
-        length: which of a tree's different lengths the array has; None for the tree's number.
+        length: index of the array's length in `_Run.lengths` of a tree; None for the number.
     """
 
     head: bytes
@@ -76,7 +76,7 @@ class _Run(NamedTuple):
 
 
 def loads(data: bytes) -> Any:
-    """Return a document; None if it is not in XGBoost's form."""
+    """Return a document; None if it is not in XGBoost's form, or is damaged."""
     begin = data.find(_TREES + _LIST)
     if begin < 0:
         return None

@@ -146,7 +146,7 @@ class DocumentTrees:
         return whole
 
     def _read_vectors(self, is_leaf: Array, place: Array) -> Array:
-        """Return leaf values (N, W); the right child of a leaf is the index of its vector."""
+        """Return leaf values (N, W); `place` is the index of a leaf's vector in the tree's list."""
         old = next((n for n, has in enumerate(self._have("leaf_weights")) if not has), None)
         if old is not None:
             what = f"tree {old} keeps its vectors as XGBoost before 3.2 did"

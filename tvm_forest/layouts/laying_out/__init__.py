@@ -187,6 +187,7 @@ def lay_out(request: BuildRequest) -> LaidOut:
 
     Raises:
         ScheduleError, BuildError: a layout cannot hold the model, or does not support its tiles.
+        UnsupportedModel: contributions are requested, and refused, see `ContributionTables`.
     """
     if request.outputs[0] in OF_TABLES:
         tables = [
@@ -208,7 +209,7 @@ def lay_out(request: BuildRequest) -> LaidOut:
 
 
 def _pack_each(forest: Forest, schedules: dict[int, Schedule]) -> dict[Schedule, Packed]:
-    """Pack the model for each schedule.
+    """Return the packed model of each schedule.
 
     Schedules with equal layout and rewrites share the arrays.
     """
@@ -231,7 +232,7 @@ def pack(forest: Forest, sch: Schedule, tree: int | None = None) -> Packed:
         tree: pack only this tree, counted after the rewrites; None for all.
 
     Raises:
-        ScheduleError, BuildError: see `build`.
+        ScheduleError, BuildError: see `lay_out`.
     """
     forest = rewrite(forest, sch)
     if tree is not None:

@@ -82,7 +82,7 @@ class PieceTree(NearTree):
         return self.load("leaf_value", number)
 
     def leaf_id(self, exit: Expr) -> Expr:
-        """Load the number in the source model, by 8 times the line plus the exit, int64."""
+        """Load a leaf's number in the source model; `exit`, int64, is 8 * its line + its exit."""
         return self.load("leaf_id", exit)
 
 
@@ -94,7 +94,7 @@ class PiecesLayout(Layout):
     Attributes:
         dtype: dtype of leaf values.
         any_default_left: whether some node sends a missing value to the left.
-        has_bases: whether some exits count from another line than the first.
+        has_bases: whether some exits count from another line than line 0 of the buffer.
     """
 
     name: ClassVar[str] = "pieces"
@@ -150,7 +150,7 @@ class PiecesLayout(Layout):
         return cls(read_specs(arrays), *facts), arrays
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:
-        """Return access to a tree (PieceTree)."""
+        """Return access to the tree number `tree` (PieceTree)."""
         return PieceTree(self, buffers, tree)
 
     def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:

@@ -89,7 +89,7 @@ def count_values(forest: Forest) -> int:
 
 
 def number_values(forest: Forest, pointer: Array) -> Array:
-    """Return the distinct leaf values, and set the pointers of leaves to their numbers."""
+    """Return the distinct leaf values; set `pointer` at each leaf to the exit for its value."""
     values = np.ascontiguousarray(forest.leaf_value[forest.is_leaf])
     first, kind = find_distinct(values)
     pointer[: forest.n_nodes][forest.is_leaf] = kind.astype(np.uint32) | 1 << LEAF_BIT
@@ -152,10 +152,12 @@ def _cut_level(nodes: Nodes, roots: Array) -> _Pieces:
 def lay_out_group(nodes: Nodes, roots: Array, at: int) -> tuple[Array, Array]:
     """Pack the pieces of some trees into lines, from line `at` on.
 
-    `nodes.pointer` of the roots of pieces is set to their lines and places.
+    `nodes.pointer` of the roots of pieces is set to their lines and places. Lines count from `base`
+    of these lines, but for the roots of trees from the first line of all.
 
     Returns:
-        lines, dtype LINE (L,), and the number of the leaf at each exit, int32 (8 L,).
+        lines, dtype LINE (L,), and for each exit to a leaf the number of that leaf in the source
+        model, int32 (8 L,).
     """
     pieces = _cut_pieces(nodes, roots)
     members = _fill_lines(pieces.count)

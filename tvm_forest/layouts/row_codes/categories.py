@@ -71,8 +71,9 @@ class SideCodes(NamedTuple):
 def feature_table(features: tuple[CategoricalFeature, ...], counts: Array, last: Array) -> Array:
     """Return int64 (features, 4), a table of where the data of each feature are.
 
-    The fields are the first of its numbers, its first column or plane (counted after those that are
-    searched), how many of these it has, and the field `last`.
+    The fields are the index of the feature's first entry in the joined arrays `number`, its first
+    column or plane (counted after those that are searched), how many columns or planes it has, and
+    the field `last`.
 
     Args:
         features: the features.

@@ -90,16 +90,17 @@ class RankCode:
 
     @property
     def kind(self) -> Any:
-        """The part of the row code that compiled code depends on; groups' sizes are data.
+        """The part of the row code that compiled code depends on.
 
-        With sets of categories, column numbers are constants of the code.
+        The ends of groups are left out, since code reads them from an array. With sets of
+        categories they count, because column numbers are then constants of the code.
         """
         groups = self.groups if self.sets else [replace(x, stop=0) for x in self.groups]
         return self.dtype, tuple(groups), self.sets, self.lanes, self.multiple, self.room
 
     @property
     def room(self) -> int:
-        """Number of codes of a row, including padding, which makes it equal for many models."""
+        """Number of codes of a row with padding, which makes the number equal for many models."""
         multiple = self.multiple * -(-ROOM // self.multiple)
         less = LESS if self.multiple == 1 else 0
         return -(-(max(1, self.columns) + less) // multiple) * multiple - less
@@ -202,7 +203,7 @@ def find_tests(forest: Forest) -> DistinctTests:
 
 
 def _codes_of(forest: Forest, tests: DistinctTests, value: float) -> Array:
-    """Return the code of a value in each column."""
+    """Return the code of a value in each column, int64 (columns,), NaN excepted."""
     count = tests.cut <= value if forest.comparison == "<" else tests.cut < value
     return np.bincount(tests.column, count, len(tests.keys)).astype(np.int64)
 

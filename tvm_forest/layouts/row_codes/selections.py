@@ -61,7 +61,7 @@ class Selections(NamedTuple):
 def has_levels(forest: Forest) -> Array:
     """Return bool (T,), whether a tree is stored as one test per level, see `bitsliced`.
 
-    True for oblivious trees, if enough trees of the model are oblivious and no stumps.
+    True for oblivious trees, if enough trees of the model are oblivious and deeper than one level.
     """
     oblivious = forest.is_oblivious
     worth = np.sum(oblivious & (forest.depths > 1)) * MIN_SHARE
@@ -156,8 +156,11 @@ def _find_selections(
 ) -> tuple[Array, Array]:
     """Return the nodes where a bit needs a selection, and those where it equals the test.
 
+    At a root it is always a selection, which writes the bit to the plane of the result.
+
     Args:
-        forest, trees, bit: see `write_selections`.
+        forest, trees: see `write_selections`.
+        bit: number of the bit in the numbers of leaves; 0 is the lowest.
         first, last: int64 (N,), numbers of the leaves below each node.
     """
     left, right = find_children(forest)

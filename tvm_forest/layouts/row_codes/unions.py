@@ -37,7 +37,7 @@ class UnionSizes(NamedTuple):
 def write_unions(
     features: tuple[CategoricalFeature, ...], counts: Array
 ) -> tuple[UnionSizes, dict[str, Array]]:
-    """Write the lists of all sets.
+    """Return, as lists of words, which planes of numbers make up each plane of a set.
 
     Args:
         features: the categorical features, see `ranks.RankedTests`.

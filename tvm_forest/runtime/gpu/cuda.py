@@ -104,7 +104,7 @@ class CudaDriver(SharedApiDriver):
         return Module(module, {})
 
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
-        """See `Driver.find_kernel`; also reads the resources that the kernel needs."""
+        """Find a kernel and read the resources that it needs, see `Driver.find_kernel`."""
         kernel = super().find_kernel(module, name)
         needs = [c_int(), c_int()]
         for what, number in zip((MOST_THREADS, STATIC_SHARED), needs, strict=True):
@@ -136,7 +136,7 @@ class CudaDriver(SharedApiDriver):
         return min(100, -(-100 * wanted // limits["processor_shared"]))
 
     def enter(self) -> Any:
-        """See `Driver.enter`."""
+        """Make the GPU current on this thread, see `Driver.enter`."""
         current = c_void_p()
         self._call("CtxGetCurrent", byref(current))
         if current.value == self.context:
@@ -145,7 +145,7 @@ class CudaDriver(SharedApiDriver):
         return self.context
 
     def leave(self, before: Any) -> None:
-        """See `Driver.leave`."""
+        """Restore what was current before `enter`, see `Driver.leave`."""
         if before is not None:
             self._call("CtxPopCurrent", self._popped)
 

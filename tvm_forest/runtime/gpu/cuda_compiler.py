@@ -142,7 +142,10 @@ def find_nvrtcs() -> Iterator[Any]:
 
 @functools.cache
 def _open(name: str) -> Any | None:
-    """Open NVRTC, after its builtins library, which NVRTC would search by name without a path."""
+    """Open a library of NVRTC; None if it cannot be opened.
+
+    Its builtins library is opened first, since NVRTC would search it by name without a path.
+    """
     beside = glob.glob(f"{os.path.dirname(name)}/libnvrtc-builtins.so.*")
     find_library(beside)
     return find_library((name,))

@@ -108,7 +108,7 @@ class HipDriver(SharedApiDriver):
             )
 
     def enter(self) -> Any:
-        """See `Driver.enter`."""
+        """Make the GPU current on this thread, see `Driver.enter`."""
         before = self._ask("GetDevice")
         if before == self.device:
             return None
@@ -116,7 +116,7 @@ class HipDriver(SharedApiDriver):
         return before
 
     def leave(self, before: Any) -> None:
-        """See `Driver.leave`."""
+        """Restore what was current before `enter`, see `Driver.leave`."""
         if before is not None:
             self._call("SetDevice", before)
 

@@ -73,7 +73,7 @@ class Arguments:
         self.places = (ctypes.c_void_p * len(kinds))(*places)
 
     def set(self, *values: int) -> None:
-        """Write the value of each parameter."""
+        """Write the value of each parameter, in order, to the memory that a launch reads."""
         self._form.pack_into(self._memory, 0, *values)
 
     def values(self) -> tuple[Any, ...]:

@@ -77,6 +77,7 @@ class KernelLibrary:
         Raises:
             DeviceError: no GPU, no driver, no compiler, or code of another GPU.
             BuildError: the compiler refuses the source.
+            InputError: the stored code for a GPU of AMD is no code object.
         """
         found = self._executor
         if found is not None:

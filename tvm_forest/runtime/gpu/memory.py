@@ -113,7 +113,7 @@ class MemoryPool:
         self._held.append((self._driver.mark(stream, NO_TIMING), keeps))
 
     def let_go(self) -> None:
-        """Release the objects that were kept for finished work, oldest first."""
+        """Release the objects that `hold` kept, oldest first, up to the first still in use."""
         if not self._held:
             return
         with self._driver.relaxed(), suppress(IndexError):  # another thread may be faster
@@ -173,7 +173,7 @@ class MemoryPool:
 
 @functools.lru_cache
 def round_up(size: int) -> int:
-    """Round a number of bytes up to a size of pieces, see `CLASSES`."""
+    """Round a number of bytes up to the next size that pieces have, see `CLASSES`."""
     if size <= MIN_BYTES:
         return MIN_BYTES
     step = (1 << ((size - 1).bit_length() - 1)) // CLASSES

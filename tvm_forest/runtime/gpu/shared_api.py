@@ -120,30 +120,30 @@ class SharedApiDriver(Driver):
         return _format_version(self.version, self.major)
 
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
-        """See `Driver.find_kernel`."""
+        """Find a kernel of a module by its name, see `Driver.find_kernel`."""
         handle = c_void_p()
         arguments = (byref(handle), module.handle, name.encode())
         self._do("ModuleGetFunction", *arguments, detail=f"kernel '{name}'")
         return LoadedKernel(handle, name, module.needs.get(name))
 
     def unload(self, module: Module) -> None:
-        """See `Driver.unload`."""
+        """Unload a module, see `Driver.unload`."""
         self._do("ModuleUnload", module.handle)
 
     def allocate(self, size: int) -> int:
-        """See `Driver.allocate`."""
+        """Allocate memory of the GPU, see `Driver.allocate`."""
         pointer = c_void_p()
         self._do("MemAlloc", byref(pointer), max(1, size), detail=f"{size} bytes")
         return pointer.value or 0
 
     def allocate_while_captured(self, size: int) -> int:
-        """See `Driver.allocate_while_captured`."""
+        """Allocate memory while a graph captures work, see `Driver.allocate_while_captured`."""
         with self.relaxed():
             return self.allocate(size)
 
     @contextmanager
     def relaxed(self) -> Iterator[None]:
-        """See `Driver.relaxed`."""
+        """Allow calls that are unrelated to a captured stream, see `Driver.relaxed`."""
         mode = c_int(RELAXED)
         self._do("ThreadExchangeStreamCaptureMode", byref(mode))
         try:
@@ -152,39 +152,39 @@ class SharedApiDriver(Driver):
             self._do("ThreadExchangeStreamCaptureMode", byref(mode))
 
     def allocate_host(self, size: int) -> int:
-        """See `Driver.allocate_host`."""
+        """Allocate memory of the host, see `Driver.allocate_host`."""
         pointer = c_void_p()
         self._do("MemHostAlloc", byref(pointer), size, 0, detail=f"{size} bytes")
         return pointer.value or 0
 
     def free_host(self, pointer: int) -> None:
-        """See `Driver.free_host`."""
+        """Free memory of the host, see `Driver.free_host`."""
         self._do("MemFreeHost", pointer)
 
     def free(self, pointer: int) -> None:
-        """See `Driver.free`."""
+        """Free memory of the GPU, see `Driver.free`."""
         self._do("MemFree", pointer)
 
     def upload(self, pointer: int, array: Array, stream: int) -> None:
-        """See `Driver.upload`."""
+        """Copy an array to the GPU, see `Driver.upload`."""
         self._do("MemcpyHtoDAsync", pointer, array.ctypes.data, array.nbytes, stream)
 
     def download(self, array: Array, pointer: int, stream: int) -> None:
-        """See `Driver.download`."""
+        """Copy from the GPU into an array, see `Driver.download`."""
         self._do("MemcpyDtoHAsync", array.ctypes.data, pointer, array.nbytes, stream)
         self.synchronize(stream)
         self.pool.let_go()
 
     def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
-        """See `Driver.copy`."""
+        """Start a copy within the GPU's memory, see `Driver.copy`."""
         self._do("MemcpyDtoDAsync", to, pointer, size, stream)
 
     def copy_in(self, to: int, host: int, size: int, stream: int) -> None:
-        """See `Driver.copy_in`."""
+        """Start a copy from the host to the GPU, see `Driver.copy_in`."""
         self._call("MemcpyHtoDAsync", to, host, size, stream)
 
     def copy_out(self, host: int, pointer: int, size: int, stream: int) -> None:
-        """See `Driver.copy_out`."""
+        """Start a copy from the GPU to the host, see `Driver.copy_out`."""
         self._call("MemcpyDtoHAsync", host, pointer, size, stream)
 
     def launch(
@@ -196,7 +196,7 @@ class SharedApiDriver(Driver):
         arguments: Arguments,
         stream: int,
     ) -> None:
-        """See `Driver.launch`."""
+        """Start a kernel, see `Driver.launch`."""
         if kernel.checked != (grid, block, shared):
             self._check_launch(kernel, grid, block, shared, arguments)
             kernel.checked = grid, block, shared
@@ -208,30 +208,30 @@ class SharedApiDriver(Driver):
             self._check(self.symbol("LaunchKernel"), code, detail)
 
     def create_stream(self) -> int:
-        """See `Driver.create_stream`."""
+        """Create a stream, see `Driver.create_stream`."""
         stream = c_void_p()
         self._do("StreamCreate", byref(stream), NON_BLOCKING)
         return stream.value or 0
 
     def synchronize(self, stream: int) -> None:
-        """See `Driver.synchronize`."""
+        """Wait for all work on a stream, see `Driver.synchronize`."""
         self._do("StreamSynchronize", stream)
 
     def is_capturing(self, stream: int) -> bool:
-        """See `Driver.is_capturing`."""
+        """Return whether work on a stream is being captured, see `Driver.is_capturing`."""
         status = c_int()
         if stream:  # the default one cannot be
             self._do("StreamIsCapturing", stream, byref(status))
         return status.value != 0
 
     def wait(self, stream: int, other: int) -> None:
-        """See `Driver.wait`."""
+        """Make a stream wait for the work on another one, see `Driver.wait`."""
         event = self.mark(other, NO_TIMING)
         self._do("StreamWaitEvent", stream, event, 0)
         self._do("EventDestroy", event)
 
     def wait_for_all(self, stream: int) -> None:
-        """See `Driver.wait_for_all`."""
+        """Make a stream wait for all work on the GPU, see `Driver.wait_for_all`."""
         if self.context is not None and hasattr(self._library, self.symbol("CtxRecordEvent")):
             event = c_void_p()
             self._do("EventCreate", byref(event), NO_TIMING)
@@ -245,18 +245,18 @@ class SharedApiDriver(Driver):
             self._do("CtxSynchronize")
 
     def mark(self, stream: int, flags: int = 0) -> c_void_p:
-        """See `Driver.mark`."""
+        """Record an event on a stream, see `Driver.mark`."""
         event = c_void_p()
         self._do("EventCreate", byref(event), flags)
         self._do("EventRecord", event, stream)
         return event
 
     def destroy(self, event: c_void_p) -> None:
-        """See `Driver.destroy`."""
+        """Free an event, see `Driver.destroy`."""
         self._do("EventDestroy", event)
 
     def is_done(self, event: c_void_p) -> bool:
-        """See `Driver.is_done`."""
+        """Return whether the GPU has reached an event, see `Driver.is_done`."""
         before = self.enter()
         try:
             code = int(self._find("EventQuery")(event))
@@ -267,7 +267,7 @@ class SharedApiDriver(Driver):
         return code != NOT_READY
 
     def seconds(self, first: c_void_p, last: c_void_p) -> float:
-        """See `Driver.seconds`."""
+        """Return the seconds between two events, see `Driver.seconds`."""
         milliseconds = c_float()
         self._do("EventSynchronize", last)
         self._do("EventElapsedTime", byref(milliseconds), first, last)

@@ -22,7 +22,7 @@ FEW_ROWS = 256
 
 
 def count_rows_of_a_thread(parallel: list[Loop]) -> int:
-    """Return the number of rows that one iteration of some parallel loops takes.
+    """Return the number of rows that one iteration of some parallel loops takes: their largest.
 
     The result is 1 if that depends on the batch, and 0 if a loop over trees is parallel too.
     """

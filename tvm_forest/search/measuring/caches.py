@@ -21,8 +21,9 @@ ROUNDS = 3
 def measure_caches() -> tuple[int, ...]:
     """Return the sizes of the data caches, nearest first.
 
-    The last one may be shared with other virtual machines, so its size is measured: the largest
-    size in which random loads are nearly as fast as in twice the second cache.
+    The last of three may be shared with other virtual machines. If it is reported as at least four
+    times the second, it is measured: its size is that of the largest array whose random loads take
+    a time nearer to that of small arrays than of large ones, but no more than is reported.
     """
     *near, last = read_caches() or (0,)
     if len(near) < 2 or last < 4 * near[-1]:

@@ -52,7 +52,7 @@ WAYS = ("trees", "rows")
 
 @dataclass(frozen=True)
 class Cell:
-    """A call to be timed.
+    """A call that calibration times.
 
     Attributes:
         shape: shape of the forest.

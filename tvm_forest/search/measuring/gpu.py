@@ -39,6 +39,7 @@ def identify_in(child: Child, target: Target) -> str:
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
         InputError: the target is another machine.
+        BuildError: the child cannot be prepared.
     """
     if target.is_elsewhere:
         raise InputError(

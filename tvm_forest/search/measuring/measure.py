@@ -120,7 +120,7 @@ def prepare(setup: TrialSetup) -> None:
 
 
 def current_setup() -> TrialSetup:
-    """Return the setup of this process."""
+    """Return the setup that `prepare` has kept in this process."""
     return _setups[0]
 
 
@@ -217,7 +217,7 @@ def time_in_rounds(calls: TimedCalls, best: float = math.inf) -> CallTimes:
 
     Args:
         calls: the calls; rounds at the beginning that are too short, which warm up, do not count.
-        best: seconds of the best call so far.
+        best: seconds of a call of the fastest candidate so far; infinity if there is none.
     """
     rounds: list[float] = []
     first, count, begin = 0, 1, calls.clock()

@@ -156,5 +156,5 @@ class RemoteChild:
 
 
 def describe_here() -> tuple[str, str]:
-    """Return this package's version and the name of the processor."""
+    """Return this package's version, and the name of this machine's processor."""
     return str(sys.modules[__name__.partition(".")[0]].__version__), cpu_name()

@@ -144,7 +144,7 @@ class OpenCLDriver(Driver):
         return Module(Program(program, deque()), {})
 
     def find_kernel(self, module: Module, name: str) -> LoadedKernel:
-        """See `Driver.find_kernel`; also reads the resources that the kernel needs."""
+        """Find a kernel and read the resources that it needs, see `Driver.find_kernel`."""
         kernel = LoadedKernel((module.handle, deque()), name)
         handle = self._create_kernel(kernel)
         told = (
@@ -163,7 +163,7 @@ class OpenCLDriver(Driver):
         return handle
 
     def unload(self, module: Module) -> None:
-        """See `Driver.unload`."""
+        """Unload a module, see `Driver.unload`."""
         for kernel in module.handle.kernels:
             self._call("ReleaseKernel", kernel)
         self._call("ReleaseProgram", module.handle.handle)
@@ -177,7 +177,7 @@ class OpenCLDriver(Driver):
         arguments: Arguments,
         stream: int,
     ) -> None:
-        """See `Driver.launch`."""
+        """Start a kernel, see `Driver.launch`."""
         if kernel.checked != (grid, block, shared):
             limits, needs = self.limits, kernel.needs
             allowed, whole = min(limits["threads"], needs.threads), shared + needs.shared
@@ -203,46 +203,46 @@ class OpenCLDriver(Driver):
     # -- memory -----------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> int:
-        """See `Driver.allocate`."""
+        """Allocate memory of the GPU, see `Driver.allocate`."""
         about = self._context, calls.READ_WRITE, max(1, size), None
         return self._create("CreateBuffer", *about, detail=f"{size} bytes")
 
     def free(self, pointer: int) -> None:
-        """See `Driver.free`; work in progress keeps the memory alive."""
+        """Free memory of the GPU, see `Driver.free`; work in progress keeps the memory alive."""
         self._call("ReleaseMemObject", pointer)
 
     def part(self, pointer: int, begin: int, size: int) -> int:
-        """See `Driver.part`."""
+        """Return the handle of a part of an allocation, see `Driver.part`."""
         region = (c_size_t * 2)(begin, max(1, size))
         return self._create("CreateSubBuffer", pointer, calls.READ_WRITE, calls.REGION, region)
 
     free_part = free
 
     def allocate_host(self, size: int) -> int:
-        """See `Driver.allocate_host`; ordinary memory suffices."""
+        """Allocate memory of the host, see `Driver.allocate_host`; ordinary memory suffices."""
         memory = ctypes.create_string_buffer(size)
         address = ctypes.addressof(memory)
         self._memory_of_host[address] = memory
         return address
 
     def free_host(self, pointer: int) -> None:
-        """See `Driver.free_host`."""
+        """Free memory of the host, see `Driver.free_host`."""
         del self._memory_of_host[pointer]
 
     def upload(self, pointer: int, array: Array, stream: int) -> None:
-        """See `Driver.upload`."""
+        """Copy an array to the GPU, see `Driver.upload`."""
         self._copy("EnqueueWriteBuffer", pointer, array.ctypes.data, array.nbytes, stream, True)
 
     def download(self, array: Array, pointer: int, stream: int) -> None:
-        """See `Driver.download`."""
+        """Copy from the GPU into an array, see `Driver.download`."""
         self._copy("EnqueueReadBuffer", pointer, array.ctypes.data, array.nbytes, stream, True)
 
     def copy_in(self, to: int, host: int, size: int, stream: int) -> None:
-        """See `Driver.copy_in`."""
+        """Start a copy from the host to the GPU, see `Driver.copy_in`."""
         self._copy("EnqueueWriteBuffer", to, host, size, stream)
 
     def copy_out(self, host: int, pointer: int, size: int, stream: int) -> None:
-        """See `Driver.copy_out`; also flushes the queue, so that earlier work starts."""
+        """Start a copy to the host, see `Driver.copy_out`; flush the queue, so that work starts."""
         self._copy("EnqueueReadBuffer", pointer, host, size, stream)
         self._call("Flush", stream or self._default)
 
@@ -254,52 +254,52 @@ class OpenCLDriver(Driver):
             self._call(function, on, pointer, waits, 0, size, host, 0, None, None)
 
     def copy(self, to: int, pointer: int, size: int, stream: int) -> None:
-        """See `Driver.copy`."""
+        """Start a copy within the GPU's memory, see `Driver.copy`."""
         on = stream or self._default
         self._call("EnqueueCopyBuffer", on, pointer, to, 0, 0, size, 0, None, None)
 
     # -- streams ----------------------------------------------------------------------------------
 
     def create_stream(self) -> int:
-        """See `Driver.create_stream`."""
+        """Create a stream, see `Driver.create_stream`."""
         stream = self._create("CreateCommandQueue", self._context, self._device, calls.WITH_TIMES)
         self._streams.append(stream)
         return stream
 
     def synchronize(self, stream: int) -> None:
-        """See `Driver.synchronize`."""
+        """Wait for all work on a stream, see `Driver.synchronize`."""
         self._call("Finish", stream or self._default)
 
     def wait(self, stream: int, other: int) -> None:
-        """See `Driver.wait`."""
+        """Make a stream wait for the work on another one, see `Driver.wait`."""
         event = self.mark(other)
         self._call("EnqueueBarrierWithWaitList", stream or self._default, 1, byref(event), None)
         self.destroy(event)
 
     def wait_for_all(self, stream: int) -> None:
-        """See `Driver.wait_for_all`; the caller waits."""
+        """Wait for all work on the GPU before this returns, see `Driver.wait_for_all`."""
         for other in self._streams:
             self.synchronize(other)
 
     def mark(self, stream: int, flags: int = 0) -> c_void_p:
-        """See `Driver.mark`."""
+        """Record an event on a stream, see `Driver.mark`."""
         event = c_void_p()
         self._call("EnqueueMarkerWithWaitList", stream or self._default, 0, None, byref(event))
         self._call("Flush", stream or self._default)
         return event
 
     def destroy(self, event: c_void_p) -> None:
-        """See `Driver.destroy`."""
+        """Free an event, see `Driver.destroy`."""
         self._call("ReleaseEvent", event)
 
     def is_done(self, event: c_void_p) -> bool:
-        """See `Driver.is_done`."""
+        """Return whether the GPU has reached an event, see `Driver.is_done`."""
         status = c_int.from_buffer_copy(self._ask("GetEventInfo", event, calls.EVENT_STATUS))
         self._check("an earlier call", min(0, status.value))
         return status.value == calls.COMPLETE
 
     def seconds(self, first: c_void_p, last: c_void_p) -> float:
-        """See `Driver.seconds`."""
+        """Return the seconds between two events, see `Driver.seconds`."""
         self._call("WaitForEvents", 2, (c_void_p * 2)(first, last))
         ends = []
         for event in (first, last):
