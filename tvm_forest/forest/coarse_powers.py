@@ -93,7 +93,7 @@ def sum_powers(margin: Array) -> tuple[Array, Array, Array]:
         margin: float64 (R, C).
 
     Returns:
-        the largest margins (R, 1), the sums of e^(distance to these) (R, 1), and the exponentials
+        the largest margins (R, 1), the sums of e^(margin - largest) (R, 1), and these exponentials
         (R, C).
     """
     top = margin[:, :1]

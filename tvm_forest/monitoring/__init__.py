@@ -128,7 +128,7 @@ class Monitor:
     # -- calls ------------------------------------------------------------------------------------
 
     def predict(self, rows: Any, *args: Any, **kwargs: Any) -> Any:
-        """See `Predictor.predict`."""
+        """Predict as the predictor does, and observe a sample of the rows."""
         has_more = args or kwargs  # to pass them on takes as long as a row of a small model
         result = self._predict(rows, *args, **kwargs) if has_more else self._predict(rows)
         left = self._left = self._left - len(result)

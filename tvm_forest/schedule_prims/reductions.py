@@ -52,13 +52,15 @@ def atomic_reduce(sch: Schedule, index: str) -> Schedule:
 def ordered_reduce(sch: Schedule, index: str) -> Schedule:
     """Add the leaves of a parallel tree loop in the order of the model.
 
-    There are no partial sums: the leaf values of all trees are kept until one thread for each row
+    Nothing is summed in between: the leaf value of every tree is kept until one thread for each row
     and class adds them in ascending order of trees. So sums are bit-equal to those of a serial
-    loop. Values are kept while the region runs: the outermost loop that is parallel, or mapped to
-    threads of a block, or to blocks that share rows. This holds for all trees inside, also in
-    serial loops and in other parallel ones, which may not use another reduction. On a GPU the
-    values are in shared memory, or in device memory if trees are on the grid. A serial tree loop
-    around the region bounds that memory.
+    loop.
+
+    Values are kept during the region. That is the outermost loop, `index` or one around it, that is
+    parallel, or mapped to threads of a block or to blocks that share rows. All trees in the region
+    are added in order, so no loop in it may have another reduction. On a GPU, values are kept in
+    shared memory, or in device memory if trees are on the grid; a serial loop over trees around the
+    region bounds that memory.
 
     Pass: PrivatizeSums.
 

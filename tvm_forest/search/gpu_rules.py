@@ -94,7 +94,7 @@ def choose_gpu_schedule(work: Workload) -> Schedule:
 
 
 def describe_problem(work: Workload, batch: int) -> GpuProblem:
-    """Return the counts of a workload and a batch for the estimates."""
+    """Return the counts of a workload and a batch, and facts of the GPU, for estimates."""
     return GpuProblem(
         batch,
         work.forest.n_features,

@@ -175,7 +175,7 @@ class Space:
 
     @property
     def hops(self) -> int:
-        """Number of hops of all rows of a call through all trees, at least one each."""
+        """Largest number of hops of a call: rows times hops through all trees, at least 1 a row."""
         return self.batch * max(1, self.facts.hops)
 
     def points(self) -> dict[Point, Schedule]:

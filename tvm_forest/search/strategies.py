@@ -93,7 +93,8 @@ BEAM_WIDTH, BEAM_SAMPLES, BEAM_DEPTH = 3, 8, 8
 def search_beam(space: Space, measure: Measure, rng: random.Random) -> None:
     """Beam search: add one directive at a time to the fastest few schedules while that helps.
 
-    Neighbours come from the `choices` of all CPU directives, also those outside the template.
+    Neighbours are drawn at random: one more directive, from the `choices` of all CPU directives
+    that keep the order of additions, also those outside the template.
     """
     best = select_fastest([space.default, space.start], measure, BEAM_WIDTH)
     for _ in range(BEAM_DEPTH):

@@ -117,7 +117,7 @@ class ParquetRows:
         self._done = 0
 
     def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
-        """See `RowFile`."""
+        """Yield batches of at most `size` rows, as described at `RowFile.batches`."""
         with _refuse_damaged(self._where, self._locate):
             if not self._file.metadata.num_rows:
                 empty = self._arrow.RecordBatch.from_pylist([], schema=self._file.schema_arrow)
@@ -137,7 +137,7 @@ class ParquetRows:
             )
 
     def fraction(self) -> float | None:
-        """See `RowFile`."""
+        """Return the share of the file that has been read, or None if it is not known."""
         return self._done / max(1, self._file.metadata.num_rows)
 
     def _take(self, batch: Any, columns: Columns) -> Batch:
@@ -186,7 +186,7 @@ class ArrowRows:
         return self._stream
 
     def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
-        """See `RowFile`."""
+        """Yield batches of at most `size` rows, as described at `RowFile.batches`."""
         assert self.names is not None
         with _refuse_damaged(self._where, lambda: f": after row {self._done}"):
             opened = self._open([self.names.index(x) for x in self._taken.list_own(columns)])
@@ -211,7 +211,7 @@ class ArrowRows:
         return iter(opened)
 
     def fraction(self) -> float | None:
-        """See `RowFile`."""
+        """Return the share of the file that has been read, or None if it is not known."""
         return self._part / self._total if self._total else None
 
 
@@ -246,7 +246,7 @@ class ArrowTable:
         self._waiting: list[Any] = []
 
     def write(self, kept: dict[str, Any], predicted: Predicted) -> None:
-        """See `Table`."""
+        """Append rows: kept columns by name, and predictions."""
         columns = {**kept, **predicted.columns}
         arrays = [self._to_array(name, values) for name, values in columns.items()]
         if self._schema is None:

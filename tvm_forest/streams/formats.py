@@ -211,10 +211,13 @@ class Table(Protocol):
 def find_table(name: str, is_path: bool, has_names: bool) -> Any:
     """Return the class or function that opens a file of predictions: (file, where) -> Table.
 
+    Its `where` begins messages.
+
     Args:
         name: name of the format.
-        is_path: whether the file has a name, whose suffix is not `ARROW_STREAM`.
-        has_names: whether the columns of the rows have names.
+        is_path: whether "arrow" means Arrow's file format and not its stream, as it does for a path
+            whose suffix is not `ARROW_STREAM`.
+        has_names: whether the columns of the rows have names; if not, CSV has no header line.
     """
     if name in ("parquet", "arrow"):
         from . import arrow_files

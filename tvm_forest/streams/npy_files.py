@@ -66,7 +66,7 @@ class NpyRows:
             raise InputError(f"{self._where}: cannot be read: {error}") from None
 
     def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
-        """See `RowFile`."""
+        """Yield batches of at most `size` rows, as described at `RowFile.batches`."""
         length, width = self._shape
         for self._done in range(0, max(1, length), size):
             count = min(size, length - self._done)
@@ -87,7 +87,7 @@ class NpyRows:
             yield Batch(rows, [], count)
 
     def fraction(self) -> float | None:
-        """See `RowFile`."""
+        """Return the share of the file that has been read, or None if it is not known."""
         return self._done / max(1, self._shape[0])
 
 
@@ -105,7 +105,7 @@ class NpyTable:
             )
 
     def write(self, kept: dict[str, Any], predicted: Predicted) -> None:
-        """See `Table`; kept columns are refused."""
+        """Append predictions; kept columns are refused."""
         result = predicted.result
         if kept:
             raise InputError(f"{self._where}: .npy holds no kept columns; use another format")

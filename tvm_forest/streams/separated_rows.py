@@ -61,7 +61,7 @@ class SeparatedRows(TextRows):
         return None, chain([first], lines)
 
     def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
-        """See `RowFile`."""
+        """Yield batches of at most `size` rows, as described at `RowFile.batches`."""
         blocks = self._find_blocks()
         if blocks is None:
             yield from super().batches(columns, size)

@@ -129,11 +129,11 @@ class TextRows:
         raise NotImplementedError
 
     def fraction(self) -> float | None:
-        """See `RowFile`."""
+        """Return the share of the file that has been read, or None if it is not known."""
         return min(1.0, self._packed.tell() / self._size) if self._size else None
 
     def batches(self, columns: Columns, size: int) -> Iterator[Batch]:
-        """See `RowFile`."""
+        """Yield batches of at most `size` rows, as described at `RowFile.batches`."""
         plan = self._make_plan(columns)
         step = max(1, min(size, MAX_FIELDS // max(1, self._width)))
         records, is_first = iter(self._records), True

@@ -30,7 +30,7 @@ class TextTable:
         self._is_new = True
 
     def write(self, kept: dict[str, Any], predicted: Predicted) -> None:
-        """See `Table`."""
+        """Append rows: kept columns by name, and predictions."""
         columns = {name: self._to_list(name, values) for name, values in kept.items()}
         columns |= {name: values.tolist() for name, values in predicted.columns.items()}
         self._file.write(self._to_text(columns).encode())

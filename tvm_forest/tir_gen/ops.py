@@ -105,7 +105,14 @@ def add_to_kept(kept: Any, value: Any) -> Any:
 
 
 def end_kept(element: Any, kept: Any, value: Any) -> Any:
-    """Return the value to store to the element when the cell `kept` has the whole sum."""
+    """Return what to store to an element at the end, when the cell `kept` has its whole sum.
+
+    It is `kept`, or an atomic addition of it if other threads add to the element as well.
+
+    Args:
+        element, value: see `begin_kept`.
+        kept: load of the cell.
+    """
     return reduce(element, kept, ATOMIC_ADD) if is_atomic(value) else kept
 
 

@@ -128,7 +128,10 @@ class Field:
         return values
 
     def as_bounds(self, size: int, parts: str) -> list[int]:
-        """Return ascending bounds from 0 to `size`, which divide one list into several."""
+        """Return the value: ascending bounds from 0 to `size` that divide one list into several.
+
+        `parts` names the elements of the list in messages.
+        """
         bounds = self.as_integers() or [0]
         if bounds[0] != 0 or bounds[-1] != size or np.any(np.diff(bounds) < 0):
             raise self.error(f"bounds of {size} {parts}")

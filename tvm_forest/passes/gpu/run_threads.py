@@ -210,7 +210,7 @@ def _is_shared(buffer: Any) -> bool:
 
 
 def _first_shuffle(statement: tirx.Stmt) -> Any | None:
-    """Return the first shuffle in a store or evaluation, None for other statements."""
+    """Return the first shuffle in a store or evaluation; None if there is none."""
     if not isinstance(statement, (tirx.BufferStore, tirx.Evaluate)):
         return None
     return next(iter(find_calls(statement, kernel_code.SHUFFLE)), None)

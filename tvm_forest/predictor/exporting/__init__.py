@@ -41,7 +41,7 @@ def export_library(
     cc: Command = None,
     to: str | None = None,
 ) -> None:
-    """See `Predictor.export_library`."""
+    """Write a library of a predictor to `path`; see `Predictor.export_library`."""
     file, tools = check_wishes(predictor.target, path, prefix, cc, to)
     _check_exportable(predictor)
     for name, data in ({} if to is None else list_sources(predictor, to)).items():

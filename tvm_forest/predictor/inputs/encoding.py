@@ -1,6 +1,7 @@
 """Encodes rows with categories, for models that identify categories by hashes of their texts.
 
-takes: frames, arrays of objects, texts or integers, lists; gives: (R, F) arrays of numbers.
+takes: frames, arrays of objects, texts or integers, lists; gives: (R, F) arrays of numbers, or
+of objects (`to_objects`).
 
 CatBoost hashes texts as they are, integers as they are written, and bools as 1 and 0. It refuses
 real numbers and missing values in a column of categories, and so does this file. Texts in a column

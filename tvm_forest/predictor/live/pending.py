@@ -166,7 +166,7 @@ class ReferenceFunctions(Functions):
         self._job, self._hops = job, int(forest.depths.sum()) + forest.n_trees
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
-        """See `Functions.compute_sums`."""
+        """Return margins and values of rows, as `Functions.compute_sums` does."""
         rows = to_rows(rows, self.forest)
         made = self._find_compiled(len(rows), n_jobs)
         if made is not None:
@@ -176,7 +176,7 @@ class ReferenceFunctions(Functions):
         return margin, margin if is_value else self.forest.values_of(margin, apply_c_function)
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """See `Functions.compute_leaves`."""
+        """Return what leaves give for rows, as `Functions.compute_leaves` does."""
         rows = to_rows(rows, self.forest)
         if n_jobs is not None:
             check_n_jobs("predict", n_jobs)

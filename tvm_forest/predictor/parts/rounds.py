@@ -47,7 +47,7 @@ class RoundCache:
         self._lock = make_lock()  # held while a predictor is looked up or made
 
     def find(self, whole: Predictor, begin: int, end: int) -> Predictor:
-        """See `Predictor.rounds`."""
+        """Return the predictor of a range of rounds, made once; see `Predictor.rounds`."""
         reached = self.reach(whole, end)
         if reached is not whole:
             return reached.rounds(begin, end)
