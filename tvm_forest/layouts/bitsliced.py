@@ -280,7 +280,7 @@ class BitTree(NearTree):
         depth: of a complete tree, int32; LISTED or BY_LEVELS for others.
         first: first element of the tree's tests or selections.
         count: number of its selections.
-        leaf_at: first element of its table.
+        leaf_at: first element of the tree's table of leaves.
     """
 
     layout: BitslicedLayout

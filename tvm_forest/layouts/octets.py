@@ -188,10 +188,10 @@ def _round_depth(depth: int) -> int:
 
 
 def _fill_levels(forest: Forest, trees: Array, own: int, depth: int) -> list[Array]:
-    """Return the node in each place of each level, (T, 2**level) int64; -1 for trees numbered -1.
+    """Return the node in each place of each level from 0 to `depth`, (T, 2**level) int64.
 
-    Below a leaf there are copies of it. The `own` levels of trees are the last ones; above them,
-    the root is the rightmost node, and the others are -1.
+    A tree's root is the rightmost place of level `depth - own`, and its nodes are below that; all
+    other places are -1, and so are those of trees numbered -1. Below a leaf there are copies of it.
     """
     root = np.where(trees < 0, -1, forest.tree_offset[trees])[:, None].astype(np.int64)
     levels = [np.full((len(trees), 1 << level), -1) for level in range(depth - own + 1)]

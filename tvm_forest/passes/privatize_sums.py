@@ -78,11 +78,12 @@ class PrivatizeSums(NestPass):
 def _with_threads_in_common(
     facts: NestFacts, region: tirx.For, trees: list[tirx.For]
 ) -> tuple[tirx.For, list[tirx.For]]:
-    """Give loops that are mapped to the same GPU dimension a common variable.
+    """Give loops over trees that are mapped to the same GPU dimension a common variable.
 
     Returns:
-        The region, and for each dimension its longest loop: shorter loops leave the other sums of
-        that dimension at zero.
+        The region, and the loops that get a dimension of the partial sums: all loops that share no
+        GPU dimension, and the longest of those that share one. Where a shorter loop has no
+        iteration, the sums stay zero.
     """
     nest, kept = facts.nest, list[tirx.For]()
     for loop in trees:

@@ -188,7 +188,10 @@ def _divides(kernels: tvm.IRModule) -> bool:
 
 
 def _promise_blocks(text: str, plans: dict[str, Plan]) -> str:
-    """Declare the block size of kernels that have a fixed one; compilers may assume 256 or less."""
+    """Return the source with the block size declared for kernels that have a fixed one.
+
+    Without that, some compilers assume at most 256 threads.
+    """
     launches = [launch for plan in plans.values() for launch in plan.launches]
     for kernel in {x.kernel for x in launches}:
         block, *others = {x.block for x in launches if x.kernel == kernel}

@@ -5,8 +5,9 @@ takes: Forests of one output; gives: Forest whose output k is the margin of the 
     model 0: trees a b c           trees   a b c d e
     model 1: trees d e     -->     outputs 0 0 0 1 1
 
-The trees of a model keep their order, so every margin keeps its bits. A row is then read, checked
-and coded only once for all models, and tests that models share are evaluated once.
+The trees of a model keep their order, so every margin keeps its bits. A row is then read and
+checked only once for all models, and coded only once if the layout has a row code; bit planes also
+evaluate tests that models share only once.
 """
 
 from __future__ import annotations

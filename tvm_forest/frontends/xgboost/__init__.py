@@ -100,7 +100,10 @@ def from_object(model: Any) -> Forest | None:
 
 
 def _find_format(data: bytes) -> Format | None:
-    """Return the format of a model file, judged by its content; None if it is not XGBoost's."""
+    """Return the format of a model file, judged by its first bytes; None if it is not XGBoost's.
+
+    Any text that begins with "{" counts as JSON.
+    """
     if is_binary(data):
         return "binary"
     head = data[:64].lstrip()

@@ -85,7 +85,7 @@ class Answering:
         return self._answer(whole, read, n_jobs, leader, answer, np.empty(len(read), np.int64))
 
     def best(self, whole: Predictor, rows: Any, k: int, output: int, n_jobs: int | None) -> Sums:
-        """Return the numbers of the k rows with the largest values of an output, and the values."""
+        """Return the k rows with the largest values of an output, largest first, and the values."""
 
         def sort(sums: Sums) -> Sums:
             values = sums[1][:, output]

@@ -1,4 +1,6 @@
-"""Converts operators of `ai.onnx.ml` on columns of numbers, with onnxruntime's arithmetic.
+"""Converts operators on columns of numbers, with onnxruntime's arithmetic.
+
+They are those of `ai.onnx.ml`, and `Cast` to integers.
 
 takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
 """

@@ -29,7 +29,8 @@ class Value(NamedTuple):
 
     Attributes:
         expr: a tensor.
-        labels: labels of its indices or of its columns; None for ordinary numbers.
+        labels: the labels, if the elements of the tensor are indices into labels, or its columns
+            are scores of classes; None for ordinary numbers.
     """
 
     expr: relax.Expr

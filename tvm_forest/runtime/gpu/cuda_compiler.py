@@ -116,7 +116,10 @@ def compile_cuda(source: str, architecture: str, driver: int | None = None) -> b
 
 
 def _compilers(architecture: str) -> Iterator[Compiler]:
-    """Yield the installed compilers in order of preference; each is opened when it is reached."""
+    """Yield the installed compilers in order of preference.
+
+    Libraries of NVRTC are opened one by one, when they are reached.
+    """
     nvcc = find_nvcc()
     path = [_describe_nvcc(nvcc)] if nvcc is not None else []
     if architecture == ANY:

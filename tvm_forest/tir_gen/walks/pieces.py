@@ -157,7 +157,8 @@ class _Steps:
     def find(self, piece: Any, step: Any) -> Any:
         """Return the number of the leaf that a step has reached, for `look_up`.
 
-        It is the number of the leaf's value, or of the exit if the layout holds no values.
+        It is the number of the leaf's value, or of the exit in functions for leaf numbers, which do
+        not read the values.
         """
         if "leaf_value" not in self.tree.buffers:
             return self.find_exit(piece)
@@ -217,7 +218,7 @@ class _Steps:
     def _call(
         self, name: str, lines: list[str], result: str, piece: Any, buffers: list[str]
     ) -> Any:
-        """Call a function with the row, a piece, and the addresses of some buffers."""
+        """Call the function of these IR lines with the row, a piece and addresses of buffers."""
         layout, strict = self.tree.layout, self.comparison == "<"
         facts = (strict, layout.any_default_left, layout.has_bases, self.row.source.shape[-1])
         name = "_".join(map(str, (f"piece_{name}", layout.dtype, *map(int, facts), len(buffers))))
