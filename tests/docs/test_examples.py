@@ -19,7 +19,7 @@ WITHOUT = {"compile", "patch", "unpatch", "warm"}
 """Functions whose effect outlives an example, or that would take its seconds."""
 
 
-LACKED = {"update", "rounds", "predict_value", "export_library"}
+LACKED = {"update", "update_leaves", "rounds", "predict_value", "export_library"}
 """Methods of a Predictor that one of quantiles refuses."""
 
 

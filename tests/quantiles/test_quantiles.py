@@ -346,6 +346,7 @@ def test_wrong_arguments_are_told(arguments: dict[str, Any], message: str) -> No
         ),
         (lambda p, x: p.predict_value(x), "use predict"),
         (lambda p, x: p.update(grow()[0]), "update"),
+        (lambda p, x: p.update_leaves(np.zeros(3)), "update_leaves"),
         (lambda p, x: p.rounds(0, 1), "rounds"),
         (lambda p, x: p.export_library("model.so"), "export_library"),
     ],

@@ -60,7 +60,8 @@ class QuantilePredictor(Predictor):
 
     `predict` and `predict_quantiles` return what quantile-forest's `predict` does.
     `predict_margin`, `predict_per_tree` and contributions refer to the averages that leaves hold,
-    as in a random forest. `update`, `rounds`, `predict_value` and `export_library` are refused.
+    as in a random forest. `update`, `update_leaves`, `rounds`, `predict_value` and `export_library`
+    are refused.
 
     Attributes:
         samples: the training rows in each leaf, and their targets.
