@@ -76,7 +76,7 @@ def interleave(sch: Schedule, index: str, factor: int) -> Schedule:
     if loop.kind == "class":
         raise Refusal(loop, "runs over classes; interleave rows or trees")
     if not is_whole(factor, 2, MAX_WALKS):
-        raise Refusal("factor", f"{factor!r} has no effect; use 2..{MAX_WALKS}")
+        raise Refusal("factor", f"{factor!r} is no number of walks; use 2..{MAX_WALKS}")
     return sch.with_loop(index, replace(loop, interleave=factor))
 
 
