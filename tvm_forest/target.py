@@ -174,12 +174,15 @@ class Target:
 
 @functools.cache
 def cpu_abilities() -> frozenset[str]:
-    """Return the CPU features that the system reports, by Linux's names."""
+    """Return the features that the system reports of this CPU, named as in `read_abilities`."""
     return read_abilities(_read_cpu_fields(), platform.machine().lower())
 
 
 def read_abilities(fields: Mapping[str, str], machine: str) -> frozenset[str]:
-    """Return the features of a CPU, by Linux's names; on Windows, those of `WINDOWS_FEATURES`.
+    """Return the features of a CPU by Linux's names, but "neon" where Linux says "asimd".
+
+    If the fields do not list them: of an x86 CPU, those of `WINDOWS_FEATURES` that Windows says it
+    has; of a 64-bit Arm CPU, "neon"; of others none.
 
     Args:
         fields: fields of /proc/cpuinfo; an emulator may show those of another machine.

@@ -357,7 +357,10 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         return predictor.predict_margin(self._validate(X), self.n_jobs)
 
     def _adding_predictor(self) -> Predictor:
-        """Return a predictor of the sums that the model averages."""
+        """Return a predictor that adds up what the trees of `predictor_` give, and divides nothing.
+
+        It is compiled once for each `predictor_`.
+        """
         adding: tuple[Any, Predictor] | None = self.__dict__.get("_adding")
         if adding is None or adding[0] is not self.predictor_:
             forest = replace(self.forest_, aggregate="sum")

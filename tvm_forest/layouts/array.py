@@ -142,7 +142,7 @@ class TiledArrayTree(records.TileTree):
         return self.first["tile_first"] + node
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
-        """Return the child, whose number the look-up table gives."""
+        """Return the number of the child: that of the first child, plus what the table gives."""
         return node * (self.tile_size + 1) + 1 + self.child_number(node, outcome)
 
     def is_leaf(self, node: Expr) -> Expr:

@@ -144,7 +144,7 @@ class TiledSparseTree(records.TileTree):
     layout: TiledSparseLayout
 
     def child(self, node: Expr, outcome: Expr) -> Expr:
-        """Return the child, whose number the look-up table gives."""
+        """Return the number of the child: that of the first child, plus what the table gives."""
         number = self.child_number(node, outcome)
         child = self.link(node, CHILD) + number
         if not self.layout.peels_leaves:

@@ -149,7 +149,7 @@ def _check_for_histograms(model: Any, rows: Any, _: Forest) -> Array:
 
 
 def _are_checked(model: Any, rows: Any, _: Forest) -> Array:
-    """Return the rows unchanged: the public method has checked them already."""
+    """Return the rows, which the public method has checked; refuse sparse ones."""
     return _as_checked(rows)
 
 

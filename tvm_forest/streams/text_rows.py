@@ -219,10 +219,15 @@ class TextRows:
         return value
 
     def _read_numbers(self, lines: Sequence[Line], pick: list[int] | None, width: int) -> Array:
-        """Return the numbers of lines, float64 (R, width); None for `pick` means all fields.
+        """Return fields of lines as numbers, float64 (R, width); NaN for a blank or missing one.
+
+        Args:
+            lines: lines with a field for each column.
+            pick: places of the fields to return, in this order; None for all.
+            width: number of fields that are returned of a line.
 
         Raises:
-            BadLine: a field is not a number.
+            BadLine: a field is neither blank nor a number.
         """
         fields = [fields for _, fields in lines]
         if pick is not None:

@@ -116,7 +116,7 @@ class _NodeFinder:
             raise damaged("nodes_nodeids", "two nodes of a tree have the same number")
 
     def find(self, name: str, trees: Array, ids: Array) -> Array:
-        """Return the positions of nodes, all of which must exist."""
+        """Return the positions of nodes; refuse those that do not exist, in the field `name`."""
         if len(trees) != len(ids):
             raise damaged(name, f"{len(ids)} entries for {len(trees)} trees")
         keys = self._make_keys(trees, ids)

@@ -44,7 +44,7 @@ class Bounds:
 
         Args:
             forest: a forest in canonical form, whose trees of a class are added up.
-            ends: (S + 1,), the round at which each stretch ends, from 0 to the number of rounds.
+            ends: (S + 1,), 0 and the round at which each stretch ends; the last is all rounds.
         """
         self.forest, self._ends = forest, ends
         least, most = self._reduce(forest.leaf_value), -self._reduce(-forest.leaf_value)

@@ -74,7 +74,7 @@ class PartMethods:
         return one_of_several.OneOfSeveral(self._functions)
 
     def _columns_of(self: Any, iteration_range: Any) -> Array:
-        """Return the rows of `columns` for the trees in a range of rounds."""
+        """Return which columns of results per tree belong to the trees of a range of rounds."""
         return columns_of_rounds(self, *read_range(self.forest, iteration_range))
 
     def _reach(self: Any, iteration_range: Any) -> Predictor:

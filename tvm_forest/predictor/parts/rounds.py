@@ -100,7 +100,10 @@ def read_range(forest: Forest, iteration_range: Any) -> tuple[Any, Any]:
 
 
 def columns_of_rounds(whole: Predictor, begin: int, end: int) -> Array:
-    """Return the rows of `Predictor.columns` for the trees of some rounds.
+    """Return which columns of the whole model's results per tree belong to some rounds' trees.
+
+    Returns:
+        (t, W), `Predictor.columns` of these trees, in the order of the source model.
 
     Raises:
         InputError, UnsupportedModel: see `Predictor.rounds`.

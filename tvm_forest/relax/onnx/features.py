@@ -192,7 +192,7 @@ def convert_zip_map(node: Node) -> list[Value]:
 
 
 def convert_cast(node: Node) -> list[Value]:
-    """Convert a `Cast` of floats to integers; TVM's own makes 0 of non-finite numbers."""
+    """Convert a `Cast` of floats by `truncate`; TVM's own makes 0 of non-finite numbers."""
     x = node.tensor(dtypes=("float32", "float64"), rank=8)
     return [Value(truncate(node, x, INTEGERS[node.get("to", 0)]))]
 
