@@ -198,12 +198,14 @@ class Functions:
 
         64 rows in blocks of 64 keep one thread busy, so two threads use the function of smaller
         batches in blocks of 16. They do not if it adds in another order, since
-        `Predictor.tolerance` depends on the number of rows.
+        `Predictor.tolerance` depends on the number of rows. A block of bit planes takes about as
+        long whatever its size, so two threads do not divide one of 512 rows into four of 128.
         """
         function = self.for_batch(n_rows)
         for candidate in reversed(self.for_batches[: self.for_batches.index(function) + 1]):
             threads = self.count_threads(candidate, n_rows, n_jobs)
-            has_work = candidate.parallel and candidate.rows_per_thread * threads <= n_rows
+            together = candidate.rows_per_thread * threads
+            has_work = candidate.parallel and function.rows_per_block <= together <= n_rows
             if has_work and threads > 1 and (candidate.keeps_order or candidate is function):
                 return candidate
         return function

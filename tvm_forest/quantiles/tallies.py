@@ -20,7 +20,7 @@ from ..predictor.functions import AddressTable, Functions
 from ..runtime import Library
 from ..runtime.gpu import ModelArray
 from ..runtime.results import OF_SAMPLES, SHARED
-from ..runtime.threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs
+from ..runtime.threads import check_n_jobs
 from ..runtime.threads.pool import POOL
 from ..schedule_prims.batches import PARALLEL
 from ..system.code_cache import digest
@@ -40,6 +40,10 @@ else:
     kept_code = import_late("tvm_forest.targets.kept_code")
 
 RANKS_OF_BLOCK = 256
+
+MOST_LEAVES_ALONE = 85_000
+"""Largest number of leaves in a batch, counted over rows and trees, for which one thread is used by
+default."""
 
 PARTS_OF_THREAD, MAX_COUNTERS = 4, 1 << 16
 """Into how many parts rows are divided per thread, so that threads end at about the same time; 1 if
@@ -109,7 +113,7 @@ class Tallies:
 
     def _count_threads(self, leaves: Array, n_jobs: int | None) -> int:
         if n_jobs is None:
-            return self._functions.target.cores if leaves.size >= MIN_STEPS_FOR_ALL_CORES else 1
+            return self._functions.target.cores if leaves.size > MOST_LEAVES_ALONE else 1
         check_n_jobs("predict_quantiles", n_jobs)
         return self._functions.target.cores if n_jobs == -1 else int(n_jobs)
 

@@ -50,8 +50,8 @@ WALKS: dict[str, tuple[int | str, ...]] = {"trees": (2, 4, 8, 10, 16), "rows": (
 LANES = 64
 """Largest number of rows in vector lanes at once."""
 
-SHARED_BATCH = 512
-"""Smallest batch whose rows are shared among cores."""
+SHARED_BATCH = 64
+"""Smallest batch whose rows are shared among cores, if there is work enough for them."""
 
 FETCHED = (WORD_NODES, CODED)
 """Layouts whose trees can be prefetched, if they exceed the first-level cache."""
