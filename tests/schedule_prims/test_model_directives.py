@@ -20,6 +20,7 @@ from tvm_forest.forest.probe_rows import hard_rows, typical_rows
 from tvm_forest.forest.profile import Profile
 from tvm_forest.forest.rewrites.tile_rules import check_tiling
 from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.walks import MAX_HOPS, TreeDepths, find_walk_forms
 
 TILED = ("array", "sparse", "sparse_peeled")
 SIZES = (2, 3, 4, 5, 8)
@@ -279,9 +280,12 @@ def test_likely_pieces_are_peeled_and_right(classes: int) -> None:
     check_results(forest, pieces, [1, 9], jobs=(1,))
 
 
-def test_likely_pieces_of_a_very_deep_tree_peel_64_hops_at_most() -> None:
+def test_likely_pieces_of_a_very_deep_tree_take_what_peel_walk_takes() -> None:
     known = Schedule(2).know_depths([900, 3], [800, 1]).split_by_depth("tree", by="likely")
-    assert [loop.peel for loop in known.leaves()] == [64, 1]
+    assert [loop.peel for loop in known.leaves()] == [MAX_HOPS, 1]
+    depths = TreeDepths(np.array([900, 3]), np.array([1, 1]), np.array([800, 1]))
+    forms = find_walk_forms(Schedule(2).peel_walk("tree", "likely"), depths)
+    assert forms["tree"].hops == MAX_HOPS
 
 
 # -- what a built model keeps ---------------------------------------------------------------------

@@ -427,18 +427,11 @@ REFUSALS = [
     *(
         RefusedStep(
             START,
-            lambda s, hops=hops, what=what: s.peel_walk("tree", hops),
-            f"peel_walk: argument 'hops': {hops!r} {what}; use 1..64 or 'likely'",
+            lambda s, hops=hops: s.peel_walk("tree", hops),
+            f"peel_walk: argument 'hops': {hops!r} is no number of hops; use 1..64 or 'likely'",
             "for tree in",
         )
-        for hops, what in (
-            (0, "must be at least 1"),
-            (-1, "must be at least 1"),
-            (65, "is no number of hops"),
-            (2.0, "is no number of hops"),
-            (True, "is no number of hops"),
-            ("depth", "is no number of hops"),
-        )
+        for hops in (0, -1, 65, 2.0, True, "depth")
     ),
     RefusedStep(
         START.unroll_walk("tree"),

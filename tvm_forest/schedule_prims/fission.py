@@ -26,7 +26,7 @@ from .directive import (
     offer_loops,
 )
 from .nest import Loop
-from .walks import MAX_HOPS
+from .walks import MAX_HOPS, cap_peeled
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -221,7 +221,7 @@ def _annotate_walks(by: str, hops: int) -> dict[str, Any]:
     """Return the annotation of a piece: unrolled hops, None above 64; or up to 64 peeled hops."""
     if by == "depth":
         return {"hops": hops if hops <= MAX_HOPS else None}
-    return {"peel": min(hops, MAX_HOPS) or None}
+    return {"peel": cap_peeled(hops) or None}
 
 
 def _list_depths(sch: Schedule, loop: Loop, depths: tuple[int, ...]) -> list[int]:

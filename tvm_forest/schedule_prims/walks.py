@@ -162,13 +162,17 @@ def peel_walk(sch: Schedule, index: str, hops: int | str, check: bool = True) ->
     """
     loop = find_loop(sch, index)
     if hops != "likely" and not is_whole(hops, 1, MAX_HOPS):
-        what = "must be at least 1" if hops in (0, -1) else "is no number of hops"
-        raise Refusal("hops", f"{hops!r} {what}; use 1..{MAX_HOPS} or 'likely'")
+        raise Refusal("hops", f"{hops!r} is no number of hops; use 1..{MAX_HOPS} or 'likely'")
     if loop.hops is not None:
         raise Refusal(loop, "is already fully unrolled; leave one of them out")
     if not isinstance(check, bool):
         raise Refusal("check", f"{check!r} is no truth value; use True or False")
     return sch.with_loop(index, replace(loop, peel=hops, check=check))
+
+
+def cap_peeled(hops: int) -> int:
+    """Return the largest number of hops up to `hops` that `peel_walk` takes; 0 for none."""
+    return min(hops, MAX_HOPS)
 
 
 def list_lane_problems(nest: Loop) -> Iterator[Problem]:
@@ -354,4 +358,4 @@ def _count_likely_hops(sch: Nest, loop: Loop, forest: TreeDepths, trees: Array) 
     if forest.likely is None:
         what = "argument 'hops': 'likely' needs a leaf profile; give one with build(profile=...)"
         raise make_error(sch, "peel_walk", what, loop.name)
-    return min(MAX_HOPS, int(forest.likely[trees].max(initial=0)))
+    return cap_peeled(int(forest.likely[trees].max(initial=0)))
