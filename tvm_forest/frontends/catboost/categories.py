@@ -135,9 +135,9 @@ class EncodedColumns:
         """Number of the first split that tests a statistic."""
 
     def check_border(self, split: Document, feature: int, border: float) -> None:
-        """Raise ModelFormatError unless a split's number stands for the given border.
+        """Raise ModelFormatError unless `split_index` is the number of the given border.
 
-        CatBoost uses the number, and ignores the border.
+        A split holds both; CatBoost uses the number, and ignores the border.
         """
         number = take_index(split, "split_index")
         if number >= len(self._tests) or self._tests[number] != (feature, border):
@@ -227,7 +227,10 @@ class EncodedColumns:
         )
 
     def _read_parts(self, elements: list[Any]) -> list[tuple[int, int, float]]:
-        """Return kind, place and value (see `Encoder`) of a combination's parts, by `_PARTS`."""
+        """Return kind, place and value (see `Encoder`) of each part of a combination.
+
+        The parts are in the order in which they enter a key, see `_PARTS`.
+        """
         found = []
         for element in elements:
             name = take(element, "combination_element", str)

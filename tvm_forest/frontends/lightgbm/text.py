@@ -136,7 +136,10 @@ def read_text(data: bytes) -> ModelText:
 
 
 def _measure_trees(body: str) -> list[str]:
-    """Return the length of each tree's block as a text; a block ends at the next `Tree=`."""
+    """Return the length of each tree's block in decimal, for a header without these lengths.
+
+    A block ends where the line of the next tree begins, see `_HEADS`.
+    """
     begins = [match.start() for match in _HEADS.finditer(body)]
     return [str(after - begin) for begin, after in pairwise(begins)]
 
