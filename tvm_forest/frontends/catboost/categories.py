@@ -40,7 +40,8 @@ class DocumentFeatures(NamedTuple):
     """The features of a document.
 
     Attributes:
-        floats, categories: for each kind, the document's entry by the number of the feature.
+        floats, categories: the document's entries of numeric and of categorical features, by the
+            number of the feature among those of its kind.
         statistics: the document's entry for each CTR.
         width: number of columns of a row.
         names: names of the columns, or None.
@@ -58,7 +59,7 @@ class StatisticTable(NamedTuple):
 
     Attributes:
         keys: uint64 (K,), sorted.
-        counts: float64 (K, W), the counts of each key.
+        counts: float64 (K, W), the W counts of each key.
         total: the denominator of statistics of the kind "Counter", otherwise 0.
     """
 
