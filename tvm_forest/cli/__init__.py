@@ -98,7 +98,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def unwind_when_stopped() -> Iterator[None]:
-    """Leave the block by SystemExit at a signal, then send it again, which ends the process."""
+    """Leave the block by SystemExit at a signal of `STOPPING`, then end the process by it."""
     came: list[int] = []
 
     def stop(number: int, _: Any) -> None:
@@ -202,7 +202,7 @@ class _Command(argparse.ArgumentParser):
         super().error(first or "")
 
     def _list_readings(self, words: list[str]) -> Iterator[list[str]]:
-        """Yield the words, then variants with one or more of an option's last words before it."""
+        """Yield the words, then variants with the last 1, 2, ... words of an option before it."""
         yield words
         several = {x for own in self._actions if own.nargs == "+" for x in own.option_strings}
         options = [at for at, word in enumerate(words) if word[:1] == "-" and word != "-"]

@@ -146,7 +146,7 @@ class _ForestEstimator(BaseEstimator):
         return loaded
 
     def _keep(self, forest: Forest) -> _Loaded:
-        """Return the loaded model with the Forest that `_to_task` makes of `forest`; keep it."""
+        """Store `forest`, as `_to_task` returns it, as the loaded model; return that."""
         forest = self._to_task(forest)
         self._loaded = _Loaded(self.model, forest, _methods_of_source(self.model, forest))
         return self._loaded
@@ -197,7 +197,7 @@ class _ForestEstimator(BaseEstimator):
         return self.forest_
 
     def _to_task(self, forest: Forest) -> Forest:
-        """Return the forest, for a classifier with labels, or raise UnsupportedModel."""
+        """Return the forest, to which a classifier adds missing labels; refuse the other kind."""
         raise NotImplementedError
 
     # -- predictions ------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def predict_by_library(model: Any, forest: Forest, rows: Array) -> LibraryPredic
 
     Returns:
         LibraryPredictions, made by one thread if several would change bits; or a text that says why
-        there are none: the model is a Forest, the library is not installed, or it fails.
+        there are none: the model is a Forest or a list, the library is not installed, or it fails.
     """
     library = forest.source.partition(" ")[0]
     if isinstance(model, list | tuple):

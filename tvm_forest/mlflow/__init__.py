@@ -62,7 +62,7 @@ def save_model(
 
     Args:
         model: a Predictor, or what `tvm_forest.build` takes.
-        path: path of the folder, which must not exist or be empty.
+        path: path of the folder, which must be empty, or not exist yet.
         mlflow_model: the MLflow model to which the flavour is added; None makes a new one.
         signature: the signature of the function, to which the param "kind" is added; None infers it
             from the example. False means no signature, so that MLflow drops all params.
@@ -202,7 +202,10 @@ class Function:
 
 
 def _label_numbers(frame: Any, forest: Forest) -> Any:
-    """Return a frame with dtype `category` in columns none of whose known categories is a text."""
+    """Return a frame in which columns of categories that are not texts have the dtype `category`.
+
+    Without this dtype, such labels, for example numbers, would be taken for codes of categories.
+    """
     known = forest.category_names.items()
     labelled = [frame.columns[i] for i, names in known if str not in set(map(type, names))]
     return frame.astype(dict.fromkeys(labelled, "category")) if labelled else frame

@@ -94,7 +94,7 @@ def _guard(program: Callable[[], None]) -> int:
 
 
 def _is_before(file: str) -> bool:
-    """Return whether a frame belongs to the code that starts the program."""
+    """Return whether a file holds code that starts the program, which tracebacks leave out."""
     return file in (__file__, runpy.__file__) or file.startswith("<frozen ")
 
 

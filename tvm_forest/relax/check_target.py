@@ -69,9 +69,10 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _find_missing(made_for: str, spec: dict[str, Any]) -> list[str]:
-    """Return the CPU features of `made_for` that a TVM target lacks.
+    """Return the features of the CPU `made_for`, a JSON text, that a TVM target lacks, sorted.
 
-    A target for x86-64 without "mcpu" counts as the oldest 64-bit CPU.
+    A target for x86-64 without "mcpu" counts as the oldest 64-bit CPU. Of a target that is not a
+    CPU, the result is ["a CPU"].
     """
     if str(spec["kind"]) != "llvm":
         return ["a CPU"]

@@ -55,8 +55,8 @@ class BatchFunction(NamedTuple):
     Attributes:
         func: takes rows, arrays of the model, results.
         arrays: the arrays to pass for the model, by the names of its parameters.
-        columns: (T, W), the columns of leaf results for each tree of the source model, see
-            `results.columns_of_trees`.
+        columns: (T, W), which columns of the results "per_tree" and "apply" belong to each tree of
+            the source model, see `results.columns_of_trees`.
     """
 
     func: tirx.PrimFunc
@@ -143,11 +143,12 @@ def choose_by_rows(
 
 
 def hide_buffers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Replace some buffers by views, which TVM's pipeline does not analyse.
+    """Return a function some of whose buffers are views, which TVM's pipeline does not analyse.
 
-    TVM shrinks a buffer to the part that is accessed. Where the address of an element is passed to
-    a function that reads further elements, it would keep only the first. For large buffers with
-    indices that are loaded from memory, such as bit planes, the analysis would take seconds.
+    TVM shrinks a buffer to the part that is accessed. If the address of an element is passed to a
+    function that reads further elements, TVM would keep only the first one. For large buffers with
+    indices that are loaded from memory, such as bit planes, the analysis would take seconds. Both
+    kinds of buffers become views of other memory.
     """
     accesses = find_all(func.body, tvm.ir.TensorLoad), find_stores(func.body)
     places = [(x.source, x.indices) for x in accesses[0]]

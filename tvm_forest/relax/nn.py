@@ -162,7 +162,7 @@ class ConstantForest(nn.Module):
 
 
 def _read_target(target: Any) -> Target:
-    """Convert to a Target, which must be a CPU.
+    """Convert what `ParameterForest` takes as `target` to a Target, which must be a CPU.
 
     Raises:
         InputError: TVM does not know the target, or this package does not support it.

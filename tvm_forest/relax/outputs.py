@@ -112,7 +112,8 @@ def assemble(
         forest: the model.
         output: one of `OUTPUTS`.
         results: expressions of the function's results: those of `result_names`, or one of leaves.
-        columns: (T, W), the columns of leaf results for each tree of the source model.
+        columns: (T, W), which columns of "per_tree" or "apply" belong to each tree, see
+            `BatchFunction`.
     """
     if function_of(output) != SUMS:
         return _order_leaves(bb, forest, output, results[0], columns)

@@ -123,7 +123,10 @@ class Batcher:
 
 
 def _asks_for_sums(batch: list[_Waiting]) -> bool:
-    """Return whether all requests want sums only; other outputs were not timed, and may compile."""
+    """Return whether all requests want only outputs in `SUMS`.
+
+    Calls for other outputs were not timed, and may have to compile code first.
+    """
     return all(name in SUMS for waiting in batch for name in waiting.outputs)
 
 

@@ -47,7 +47,7 @@ class Model:
         predictor: its predictor.
         forest: the predictor's forest.
         outputs: for each possible output by name, an array of its shape and dtype for one row.
-        seconds: seconds of a call, by its number of rows; two such numbers were measured.
+        seconds: seconds of a call, measured for two numbers of rows, by that number.
         monitor: observes rows; None for a model that was built without a profile, or whose code is
             not compiled yet.
     """
@@ -99,7 +99,7 @@ class Model:
             self.monitor = Monitor(predictor)
 
     def predict(self, output: str, rows: Array) -> Array:
-        """Return an output of rows, (R,) or (R, ...).
+        """Return an output of rows, (R,) or (R, ...); the monitor, if any, observes the rows.
 
         Args:
             output: one of `outputs`.

@@ -129,7 +129,7 @@ def make_request(
     Args:
         asked: the fields, as in JSON.
         model: the requested model.
-        read_tensor: called for each input, in order.
+        read_tensor: returns the tensor of an input; called for all inputs, in their order.
         is_binary: whether all outputs are bytes; None to decide by the parameters.
 
     Raises:

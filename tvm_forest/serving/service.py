@@ -173,7 +173,7 @@ async def open_server(
         certificate: files of the certificate and of its key, for TLS; None for no TLS.
 
     Raises:
-        InputError: the port is in use.
+        InputError: the port is in use, or the certificate cannot be read.
     """
     options = [
         ("grpc.max_receive_message_length", application.settings.max_body),

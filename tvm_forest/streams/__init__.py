@@ -259,7 +259,15 @@ def _write_folder(call: _Call, reads: Iterator[ReadBatch], files: Files, rejects
 
 
 def _write(call: _Call, reads: Iterable[ReadBatch], file: BinaryIO, target: Any, kind: str) -> int:
-    """Predict batches and write them to one file; return the number of rows."""
+    """Predict batches and write them to one file; return the number of predicted rows.
+
+    Args:
+        call: predicts a batch.
+        reads: the batches.
+        file: the open file.
+        target: its path or address, whose suffix may ask for an Arrow stream; else any object.
+        kind: name of its format.
+    """
     table: Table | None = None
     rows, is_file = 0, isinstance(target, Path | Address)
     try:

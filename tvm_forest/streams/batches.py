@@ -1,6 +1,7 @@
 """Batches of rows from files, and the choice of the columns that are used.
 
-takes: column names, values; gives: `Batch`, with rows for a Predictor and columns to keep.
+takes: column names, values; gives: `Batch`, with rows for a Predictor, and the columns to keep:
+those that are written beside the predictions.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Batch(NamedTuple):
         return self.length + len(self.bad)
 
     def find_place(self, row: int) -> int:
-        """Return the place among all rows of the batch, left-out ones included, of row `row`."""
+        """Return the place of row `row` among all rows of the batch, including those left out."""
         if not self.bad:
             return row
         return int(np.delete(np.arange(self.span), list(self.bad))[row])
@@ -150,7 +151,9 @@ def choose_columns(
 
 
 def find_features(names: Sequence[str], forest: Forest, where: str) -> list[str] | None:
-    """Return the file's names of the model's columns, in its order; None if it has no names.
+    """Return the names of the model's columns as the file spells them, in the model's order.
+
+    The result is None if the model has no names of columns.
 
     Raises:
         InputError: a column is missing or occurs twice.

@@ -50,7 +50,7 @@ class Reading(NamedTuple):
 
     Attributes:
         header: whether the first line of CSV names the columns; None to find out.
-        keep: names of the columns to keep.
+        keep: names of the columns to keep, which are written beside the predictions.
         keeps_all: whether to keep all columns of the file.
         delimiter: character between the fields of CSV; None for the format's own.
         decimal: decimal mark of numbers in CSV.

@@ -16,7 +16,7 @@ class RowsBar:
     """Shows the fraction and the number of rows that are predicted, and rows per second."""
 
     def __init__(self, shown: bool | None = None) -> None:
-        """Make the bar; if `shown` is None, only on a terminal.
+        """Make the bar; if `shown` is None, only on a terminal and with the package rich.
 
         Raises:
             InputError: `shown` is True, but the package rich is not installed.

@@ -86,7 +86,8 @@ def read_parts(
     """Yield the batches of all files, of at most `size` rows each.
 
     Raises:
-        InputError: a file is damaged, or its columns differ from those of the first.
+        InputError: a file is damaged or lacks a column, or the columns to keep are not those of the
+            first file.
     """
     types: dict[str, str] | None = None
     for number, part in enumerate(parts):
@@ -107,7 +108,7 @@ def read_parts(
 
 
 def _name_kept(reading: Reading, names: list[str] | None, part: Part, is_first: bool) -> Reading:
-    """Return the options with names for "all columns": those of the first file.
+    """Return the options, in which the first file's column names replace "keep all columns".
 
     Raises:
         InputError: a later file has other columns.
@@ -189,7 +190,9 @@ def read_rows(path: str | Path, forest: Forest, command: str, header: bool | Non
 
 @contextmanager
 def read_ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
-    """Yield an iterator over items that a thread reads ahead; the thread ends with the block.
+    """Yield an iterator over items that a thread reads ahead.
+
+    The thread ends with the block, or later if it waits for a pipe.
 
     An exception of the original iterator is raised by this one, at the same item.
     """

@@ -86,7 +86,7 @@ def check_rejects(place: Any, files: Files) -> Path | Address | None:
     """Return the path or address of the file of rejects; None if none was given.
 
     Raises:
-        InputError: it cannot be written, or is the file of rows or predictions.
+        InputError: it cannot be written, is a file of rows or of predictions, or a .npy file.
     """
     if place is None:
         return None

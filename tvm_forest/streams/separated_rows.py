@@ -141,9 +141,10 @@ class SeparatedRows(TextRows):
         return Batch(rows, fields.kept, len(fields.numbers))
 
     def _split_lines(self, lines: Iterable[str], before: int = 0) -> Iterator[Line]:
-        """Yield (line number from 1, fields or a BadLine) of lines that are not empty.
+        """Yield (line number from 1, fields or a BadLine) of lines.
 
-        `before` is the number of lines before these.
+        Empty lines are left out; if a row has one column, they are bad instead. `before` is the
+        number of lines before these.
         """
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         while True:

@@ -254,7 +254,7 @@ class TextRows:
         return "nan" if field.strip() in self._reading.missing else field.translate(self._swap)
 
     def _advise(self, number: int) -> str:
-        """Return a remedy, for messages, for a field in a line that is not a number."""
+        """Return the end of a message about a field of line `number` that is not a number."""
         return "; write null for a missing value"
 
     def _read_fields(self, lines: Sequence[Line], pick: list[int] | None, width: int) -> Array:

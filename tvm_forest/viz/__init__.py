@@ -230,7 +230,7 @@ def layout(
         schedule: made for this model.
         tree: lay out this tree by itself, counted after the rewrites; None for all trees.
         profile: see `build`.
-        most: rows of a buffer that are shown.
+        most: largest number of entries of a buffer to show, from the first one on.
 
     Raises:
         InputError: there is no such tree, or the profile is of another model.

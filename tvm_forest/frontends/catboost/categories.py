@@ -40,7 +40,8 @@ class DocumentFeatures(NamedTuple):
     """The features of a document.
 
     Attributes:
-        floats, categories: for each kind, the document's entry by the number of the feature.
+        floats, categories: the document's entries of numeric and of categorical features, by the
+            number of the feature among those of its kind.
         statistics: the document's entry for each CTR.
         width: number of columns of a row.
         names: names of the columns, or None.
@@ -58,7 +59,7 @@ class StatisticTable(NamedTuple):
 
     Attributes:
         keys: uint64 (K,), sorted.
-        counts: float64 (K, W), the counts of each key.
+        counts: float64 (K, W), the W counts of each key.
         total: the denominator of statistics of the kind "Counter", otherwise 0.
     """
 
@@ -135,9 +136,9 @@ class EncodedColumns:
         """Number of the first split that tests a statistic."""
 
     def check_border(self, split: Document, feature: int, border: float) -> None:
-        """Raise ModelFormatError unless a split's number stands for the given border.
+        """Raise ModelFormatError unless `split_index` is the number of the given border.
 
-        CatBoost uses the number, and ignores the border.
+        A split holds both; CatBoost uses the number, and ignores the border.
         """
         number = take_index(split, "split_index")
         if number >= len(self._tests) or self._tests[number] != (feature, border):
@@ -227,7 +228,10 @@ class EncodedColumns:
         )
 
     def _read_parts(self, elements: list[Any]) -> list[tuple[int, int, float]]:
-        """Return kind, place and value (see `Encoder`) of a combination's parts, by `_PARTS`."""
+        """Return kind, place and value (see `Encoder`) of each part of a combination.
+
+        The parts are in the order in which they enter a key, see `_PARTS`.
+        """
         found = []
         for element in elements:
             name = take(element, "combination_element", str)

@@ -107,7 +107,10 @@ def from_object(model: Any) -> Forest | None:
 
 
 def _of_object(forest: Forest, model: Any, name: str) -> Forest:
-    """Return the forest as an object of class `name` predicts: its labels, how it casts objects."""
+    """Return the forest with what depends on the class of the loaded object, `name`.
+
+    This is the dtype to which the object casts rows of Python objects, and a classifier's labels.
+    """
     if name != "Booster":  # estimators check rows as scikit-learn does
         forest = replace(forest, object_dtype="float64")
     return _with_labels(forest, model) if name == "LGBMClassifier" else forest
@@ -128,7 +131,10 @@ def _with_labels(forest: Forest, model: Any) -> Forest:
 
 
 def _read_link(text: ModelText) -> tuple[Link, float]:
-    """Return link and scale for an objective with options, such as "sqrt" or "sigmoid:1"."""
+    """Return the link and `link_scale` of a model, by its objective and that one's options.
+
+    An option is "sqrt" or "sigmoid:1", for example.
+    """
     name, *words = text.objective or ("",)
     if name not in _LINKS:
         what = f"'{name:.40}' is not among those known ({', '.join(filter(None, _LINKS))})"

@@ -67,7 +67,10 @@ def read_nodes(text: ModelText) -> tuple[Array, Nodes, dict[str, Any]]:
 
 
 def _read_linear_leaves(columns: dict[str, Array]) -> tuple[Array, Array]:
-    """Return the constants of all L leaves, (L,), and begin and end of their terms, (L, 2)."""
+    """Return the constants of all L leaves, (L,), and the range of each leaf's terms, (L, 2).
+
+    A range is begin and end in the arrays of all terms; constant leaves have empty ranges.
+    """
     linear = np.repeat(columns["is_linear"] > 0, columns["num_leaves"])
     const, count = columns["leaf_value"].copy(), np.zeros(len(linear), np.int64)
     const[linear], count[linear] = columns["leaf_const"], columns["num_features"]

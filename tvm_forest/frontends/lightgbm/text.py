@@ -136,7 +136,10 @@ def read_text(data: bytes) -> ModelText:
 
 
 def _measure_trees(body: str) -> list[str]:
-    """Return the length of each tree's block as a text; a block ends at the next `Tree=`."""
+    """Return the length of each tree's block in decimal, for a header without these lengths.
+
+    A block ends at the next match of `_HEADS`: the next tree, or what follows the trees.
+    """
     begins = [match.start() for match in _HEADS.finditer(body)]
     return [str(after - begin) for begin, after in pairwise(begins)]
 
@@ -220,9 +223,9 @@ def _read_columns(body: str, sizes: list[int]) -> dict[str, Array]:
 
 
 def _read_counts(trees: list[dict[str, str]], n_leaves: Array) -> dict[str, Array]:
-    """Read the numbers of training rows of leaves and inner nodes; {} if a tree lacks them.
+    """Return how many training rows reached each leaf and each inner node, by the field's name.
 
-    Trees of a single leaf may lack them, since their covers are not needed.
+    The result is {} if a tree of several leaves lacks these counts.
     """
     columns: dict[str, Array] = {}
     for key, expected in zip(_COUNTS, (n_leaves, n_leaves - 1), strict=True):

@@ -60,7 +60,10 @@ def _find_tree_node(graph: Any) -> Any:
 
 
 def check_opset(versions: list[int], kind: str) -> None:
-    """Refuse versions of `ai.onnx.ml` with another definition of an operator."""
+    """Refuse versions of `ai.onnx.ml` that do not define the operator `kind` as this reader does.
+
+    Also refused is a model that states no version.
+    """
     first = 5 if kind == "TreeEnsemble" else 1
     if not versions or not all(first <= version <= 5 for version in versions):
         what = f"{DOMAIN} {versions or 'missing'} for {kind}, expected {first} to 5"
@@ -88,7 +91,13 @@ def _read_input(inputs: list[Any]) -> tuple[str, int | None]:
 def _check_surroundings(graph: Any, tree: Any, op: TreeOp, rows: str) -> None:
     """Refuse graphs in which other nodes than the tree operator compute something.
 
-    `meaning` maps every name in the graph to "rows", "labels" or "scores".
+    Every value in the graph must be the rows, or the labels or scores of the tree operator.
+
+    Args:
+        graph: the graph.
+        tree: the node of the tree operator.
+        op: the same node, read.
+        rows: name of the graph's input.
     """
     meaning = {rows: "rows"}
     results = ("labels", "scores") if op.kind == "TreeEnsembleClassifier" else ("scores",)

@@ -22,7 +22,10 @@ _MAX_LEAF_VALUES = 1 << 28
 
 
 def check_weights(op: TreeOp, weights: LeafWeights, count: int) -> None:
-    """Refuse weights that are not numbers, have no valid output, or repeat one."""
+    """Refuse NaN weights, outputs not within 0 to `count` - 1, and weights of the same pair.
+
+    A pair is a leaf and an output; two weights of one would have to be added up.
+    """
     field = "target_ids or class_ids" if op.is_listed else "leaf_targetids"
     target = weights.target
     wrong = (target < 0) | (target >= count)

@@ -202,7 +202,7 @@ def _read_members(op: TreeOp, nodes: Array) -> Sets:
 
 
 def is_category(values: Array) -> Array:
-    """Return a bool array, which values a set may contain: whole numbers from 0 to 2^24 - 1."""
+    """Return for each value whether a set may contain it: a whole number from 0 to 2^24 - 1."""
     with np.errstate(invalid="ignore"):
         whole = values == np.trunc(values)
     return np.less_equal(0, values) & (values < _MAX_CATEGORIES) & whole

@@ -33,7 +33,7 @@ _MAX_GROWTH = 4
 
 
 class UnfoldedNodes(NamedTuple):
-    """Nodes in level order, tree by tree; a shared node is repeated for each path.
+    """Nodes in level order, tree by tree; a subtree that two nodes share is repeated for both.
 
     Attributes:
         sizes: int64 (T,), number of nodes of each tree.

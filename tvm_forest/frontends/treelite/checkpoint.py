@@ -42,7 +42,7 @@ class Checkpoint:
     Attributes:
         dtype: dtype of rows, thresholds and leaves, "float32" or "float64".
         num_feature: number of features.
-        average_tree_output: whether sums are divided by numbers of trees.
+        average_tree_output: whether the sum of an output is divided by the number of its trees.
         num_class: int32 (targets,), classes of each target.
         leaf_vector_shape: for how many targets and classes a leaf has values.
         target_id, class_id: int32 (T,), the target and class that a tree adds to; -1 for all.

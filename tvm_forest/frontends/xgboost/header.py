@@ -47,7 +47,8 @@ class Header:
         n_outputs: number of classes or targets, 1 for a model without them.
         tree_class: int64 (T,), the output of each tree; -1 if its leaves hold vectors.
         trees: the trees.
-        round_ends: number of trees after each boosting round; None if the model does not store it.
+        round_ends: total number of trees after each boosting round; None if the model stores
+            neither this nor the number of trees of a round.
         tree_weights: float32 (T,), a factor of each tree's leaves, as DART has; None without them.
         columns: fields of a Forest about the columns of rows.
     """

@@ -38,10 +38,11 @@ OBJECTIVES: dict[str, tuple[Link, BaseSpace]] = {
 
 
 def find_link(header: Header) -> tuple[Link, BaseSpace]:
-    """Return link and function of the base score for the model's objective, see `OBJECTIVES`.
+    """Return the link of the model's objective, and the function from base score to margin.
 
-    Since 3.4, XGBoost sorts the quantiles of a row, because they may cross. Several expectiles,
-    each of which XGBoost adds to those before it, are refused.
+    Both are entries of `OBJECTIVES`, except that XGBoost since 3.4 sorts the quantiles of a row,
+    because they may cross. Unknown objectives are refused, and so are several expectiles, each of
+    which XGBoost adds to those before it.
     """
     name, several = header.objective, header.n_outputs > 1
     if name not in OBJECTIVES:

@@ -94,7 +94,7 @@ def _read_column(name: str, texts: tuple[bytes, ...]) -> tuple[Array, Array]:
 
 
 def _check_unused(text: bytes) -> None:
-    """Raise ValueError unless an unused array holds plain values, as any JSON reader checks."""
+    """Raise ValueError if unused arrays hold texts, lists or objects; other values are ignored."""
     if any(char in text for char in (b'"', b"[", b"{", b"}")):
         raise ValueError(text)
 

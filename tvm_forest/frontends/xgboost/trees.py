@@ -199,7 +199,7 @@ class DocumentTrees:
         return [name in self.joined or name in tree for tree in self.trees]
 
     def _join(self, name: str, kind: NumberKind = "integers") -> tuple[Array, Array]:
-        """Return the joined array `name` of all trees, int64 or float32, and each tree's size."""
+        """Return the array `name` of all trees, joined, int64 or float32; and its lengths, (T,)."""
         if name in self.joined:
             numbers, sizes = self.joined[name]
             sizes = sizes[: len(self.trees)]
@@ -293,6 +293,6 @@ def _join_lists(parts: list[Any], kind: NumberKind) -> Array | None:
 
 
 def _to_wide(values: Array, kind: NumberKind) -> Array:
-    """Return numbers as int64 or float32."""
+    """Return numbers as float32 if `kind` is "floats", else as int64."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32 if kind == "floats" else np.int64, copy=False)

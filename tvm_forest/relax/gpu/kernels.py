@@ -86,7 +86,7 @@ def _check_sizes(host: tirx.PrimFunc) -> None:
 
 
 def _check_shared(kernels: tvm.IRModule) -> None:
-    """Refuse kernels with more static shared memory than allowed; TVM cannot launch others."""
+    """Refuse kernels with more shared memory for a block than a Relax module may have."""
     for kernel in kernels.functions.values():
         buffers = kernel_code.buffers_of(kernel.body, "shared")
         sizes = (prod(map(int, x.shape)) * tvm.DataType(x.dtype).itemsize for x in buffers)

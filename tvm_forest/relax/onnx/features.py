@@ -21,7 +21,10 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def convert_scaler(node: Node) -> list[Value]:
-    """Convert `Scaler` to float32; float64 rows are scaled in float64, all others in float32."""
+    """Convert `Scaler`, which gives float32; it scales float64 rows in float64, others in float32.
+
+    The result is `(x - offset) * scale`, with an offset and a scale for each column.
+    """
     x = node.tensor()
     scale, offset = node.get("scale", []), node.get("offset", [])
     if len(scale) != len(offset) or not scale:

@@ -132,7 +132,11 @@ def width_of(x: relax.Expr) -> int:
 
 
 def spread(values: Any, width: int, field: str, dtype: str) -> Array:
-    """Return one value per column, (width,), from a list of `width` values or a single one."""
+    """Return one value per column, (width,), from a list of `width` values or a single one.
+
+    Raises:
+        ModelFormatError: the list, the attribute `field`, has another length.
+    """
     if len(values) not in (1, width):
         raise damaged(field, f"{len(values)} values for {width} columns")
     return np.broadcast_to(np.array(values, dtype), (width,))

@@ -3,7 +3,7 @@
 takes: fitted transformer, features as an expression; gives: the result of its `transform`.
 
 A module cannot raise an error for an unknown category, as some transformers do: its one-hot columns
-are zeros instead, and its ordinal number is NaN.
+are zeros instead, and its ordinal number is NaN, or 0 if the transformer's dtype is of integers.
 """
 
 from __future__ import annotations
