@@ -295,11 +295,38 @@ def test_every_default_is_exact_and_serves_single_rows() -> None:
         assert all(loop.simdize is None for loop in start.leaves())
 
 
-def test_threads_are_for_the_largest_batches_only() -> None:
+def test_threads_are_for_batches_that_begin_with_64_rows_or_more() -> None:
     target = Target(cores=2, abilities=CPU.abilities)
     schedules = heuristic.default_schedules(FOREST, target)
-    parallel = [any(x.parallel for x in sch.loops()) for sch in schedules.values()]
-    assert parallel[-1] and not parallel[0]
+    parallel = {k: any(x.parallel for x in sch.loops()) for k, sch in schedules.items()}
+    assert not parallel[1]
+    assert all(parallel[k] for k in parallel if k >= 64)
+
+
+def test_threads_do_not_cut_a_block_of_bit_planes_into_as_many_that_take_as_long() -> None:
+    small, large = (
+        START.represent_as("bitsliced")
+        .tile("batch", "b0", "b1", size)
+        .reorder("b0", "class", "tree", "b1")
+        .simdize("b1", "bits")
+        .parallel("b0")
+        for size in (128, 512)
+    )
+    made = tvm_forest.build(FOREST, schedule={1: START, 128: small, 512: large})
+    chosen = {
+        (n, jobs): made._functions.choose_function(n, jobs).rows_per_block
+        for n in (256, 512, 1024)
+        for jobs in (1, 2, 4)
+    }
+    assert chosen == {
+        **{(256, 1): 128, (256, 2): 128, (256, 4): 128},
+        **{(512, 1): 512, (512, 2): 512, (512, 4): 128},
+        **{(1024, 1): 512, (1024, 2): 512, (1024, 4): 128},
+    }
+    rows = hard_rows(FOREST, 512, seed=7)
+    for n_jobs in (1, 2, 4):
+        got = made.predict_margin(rows, n_jobs=n_jobs)
+        assert np.array_equal(got, FOREST.predict_reference(rows))
 
 
 def test_what_bits_do_not_hold_is_walked() -> None:

@@ -30,6 +30,7 @@ from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.relax import LinkForests, register_linked
 from tvm_forest.relax.functions import hide_buffers, lower_for_batches
 from tvm_forest.relax.link_forests import join_arrays
+from tvm_forest.relax.lowering import choose_schedules
 from tvm_forest.relax.model import from_constant, to_constant, to_tensor_constant
 from tvm_forest.relax.outputs import label_table
 from tvm_forest.relax.targets import from_tvm
@@ -442,3 +443,11 @@ def test_records_that_tune_has_not_written_are_refused(tmp_path: Path) -> None:
         module_of(small_forest(), schedule={1: "{}"}, records=tmp_path / "records.jsonl")
     with pytest.raises(InputError, match="records: file '.*records.jsonl': cannot be read"):
         module_of(small_forest(), records=tmp_path / "records.jsonl")
+
+
+def test_threads_of_tvm_share_batches_of_512_rows_and_more_only() -> None:
+    schedules = choose_schedules(drawn_forest(100, 6), replace(Target(), cores=4))
+    parallel = {k: any(x.parallel for x in sch.loops()) for k, sch in schedules.items()}
+    ends = [*list(parallel)[1:], None]
+    shared = {k: end is None or end > 512 for k, end in zip(parallel, ends, strict=True)}
+    assert parallel == shared

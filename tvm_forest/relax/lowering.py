@@ -27,6 +27,10 @@ from .model import from_constant, refuse_encoder, to_tensor_constant
 from .operator import read_outputs, read_schedules
 from .outputs import assemble, function_of
 
+SHARED_ROWS = 512
+"""Number of rows from which on threads share a batch: TVM's pool wakes all of its threads for every
+parallel loop, however little there is to do."""
+
 Compute = Callable[[BatchFunction, Any, list[relax.TensorType]], list[Any]]
 """Emits a call of a compiled function, given the rows and the types of its results, and returns the
 results as expressions."""
@@ -107,7 +111,12 @@ def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     if target.kind == "rocm":  # neither shared memory nor more than 256 threads
         return {1: hop_schedule(forest, target).without("cache")}
     here = replace(target, shared_limit=STATIC_SHARED_BYTES)
-    return arrange_by_batch(default_schedules(forest, here))
+    chosen = default_schedules(forest, here)
+    ends = [*list(chosen)[1:], None]
+    alone = {k for k, end in zip(chosen, ends, strict=True) if end and end <= SHARED_ROWS}
+    return arrange_by_batch(
+        {k: sch.without("parallel") if k in alone else sch for k, sch in chosen.items()}
+    )
 
 
 def types_of_results(
