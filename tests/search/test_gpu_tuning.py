@@ -145,9 +145,9 @@ def test_terms_that_do_not_fit_are_added_chunk_by_chunk() -> None:
 
 
 def test_classes_have_a_dimension_of_their_own() -> None:
-    ways = {p.class_on for p in space(64, True, CLASSES).points()}
+    ways = {p.class_on for p in space(64, True, drawn_forest(8, 3, base=(0.0, 0.5))).points()}
     assert ways == {"", "grid.z", "block.z"}
-    assert {p.class_on for p in space(64, True).points()} == {""}
+    assert {p.class_on for p in space(64, True, TINY).points()} == {""}
 
 
 def test_straight_lines_of_mixed_depths_keep_the_order() -> None:
