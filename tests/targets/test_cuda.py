@@ -29,6 +29,7 @@ import tvm_forest
 from drawn_schedules import GPU_LAYOUTS, drawn_schedule, layouts_of
 from emulated_cuda import called, emulated, evaluate, libcuda, margins_with, settings, translate
 from forests import Split, drawn_forest, forest_of
+from gpu_schedules import each_row
 from linear_models import by_hand
 from recipe_cases import CASES
 from schedules import odd_forest, rounding_bound
@@ -55,12 +56,6 @@ def forest(classes: int = 1, link: Any = "identity") -> Forest:
 
 def schedule(name: str, layout: str, model: Forest) -> Schedule:
     return CASES[name].schedule(tvm_forest.new_schedule(model)).represent_as(layout)
-
-
-def each_row(start: Schedule) -> Schedule:
-    """A thread for each row, which takes a twentieth of the time of default schedules to compile."""
-    rows = start.tile("batch", "b0", "b1", 128)
-    return rows.gpu_dimension("b0", "grid.x").gpu_dimension("b1", "block.x")
 
 
 def plain(model: Forest, target: Any = "cuda") -> Any:
