@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,6 +170,11 @@ def test_what_cannot_be_run_is_no_point() -> None:
         {"rows_tb": 256},
     ):
         assert not where.allows(point._replace(**change)), change
+    cached = point._replace(cache_rows=True)
+    taken = silvanforge.count_shared_bytes(cached, where.problem)
+    for room, fits in ((taken, False), (taken + 1, True)):
+        smaller = replace(where, problem=where.problem._replace(block_bytes=room))
+        assert smaller.allows(cached) == fits
 
 
 def test_rows_that_do_not_fit_stay_where_they_are() -> None:
