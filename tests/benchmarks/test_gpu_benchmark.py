@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+import emulated_cuda
 from benchmark_modules import BENCHMARKS, module
 
 WITH_NUMPY_ALONE = """
@@ -37,13 +38,11 @@ MAKE = """
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 benchmarks, tests, made, cache = sys.argv[1:]
 sys.path[:0] = [benchmarks]
 sys.path.append(tests)
 import emulated_cuda, gpu_folder, models
 from tvm_forest.runtime.gpu.library import Backend
-emulated_cuda.folder = lambda: SimpleNamespace(name=cache)
 backend = Backend(lambda: None, emulated_cuda.translate)
 chosen = [models.get("tiny", Path(cache))]
 gpu_folder.write(Path(made), chosen, ("default", "fil packed"), backend)
@@ -79,6 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     if shutil.which("g++") is None:
         pytest.skip("no g++, which the emulation of CUDA needs")
     folder, cache = (tmp_path_factory.mktemp(name) for name in ("gpu", "models"))
+    emulated_cuda.libcuda()  # is there after the process below, which would compile it, too
     places = (BENCHMARKS, Path(__file__).parents[1] / "helpers", folder, cache)
     command = [sys.executable, "-c", MAKE, *map(str, places)]
     paths = [str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -51,15 +52,23 @@ def test_a_library_is_made_for_another_system(triple: str, suffix: str, tmp_path
         assert "airline_predict(" in (tmp_path / "model.h").read_text()
     if made.startswith(MACH_O):
         check_mach_o(made, triple, is_library=suffix == ".dylib")
+    if suffix == ".dll":  # it asks for what every Windows has, and holds no C library
+        asked = set(re.findall(rb"([\w-]+)\.dll\0", made)) - {b"model", b"tvm_ffi"}
+        assert b"KERNEL32" in asked and len(asked) > 1
+        assert all(name.startswith((b"KERNEL32", b"api-ms-win-crt-")) for name in asked)
+        assert b"_initterm" not in made  # which the start of a C library calls
 
 
 PROGRAM = """
 #include <stdio.h>
+#include <string.h>
 #include "model.h"
 static float rows[600 * 64], margin[600], value[600];
 int main(void) {
   FILE *in = fopen("rows", "rb"), *out = fopen("results", "wb");
   long n = fread(rows, sizeof(float) * tvm_forest_features(), 600, in);
+  if (!tvm_forest_predict(rows, -1, margin, value, 2)) return 4;
+  if (strcmp(tvm_forest_error(), "n is negative")) return 5;
   if (tvm_forest_predict(rows, n, margin, value, 2)) return puts(tvm_forest_error()), 3;
   fwrite(margin, sizeof(float), n, out);
   fwrite(value, sizeof(float), n, out);

@@ -16,6 +16,7 @@ import pytest
 import tvm_forest
 from emulated_cuda import emulated, libcuda
 from forests import drawn_forest
+from gpu_schedules import each_row
 from schedules import in_blocks
 from tvm_forest.errors import InputError
 from tvm_forest.forest.probe_rows import hard_rows
@@ -111,7 +112,7 @@ def predictor(name: str, target: str = "llvm") -> Any:
         forest = drawn_forest(21, 4, seed=2, n_features=3, dtype="float64", row_dtype="float64")
     schedule = tvm_forest.new_schedule(forest).represent_as("ranked")
     schedule = schedule.tile("batch", "b0", "b1", 16).parallel("b0")
-    return tvm_forest.build(forest, target, None if target == "cuda" else schedule)
+    return tvm_forest.build(forest, target, each_row if target == "cuda" else schedule)
 
 
 def export(folder: Path, name: str, target: str = "llvm", **options: Any) -> None:

@@ -15,6 +15,7 @@ import pytest
 import tvm_forest
 from emulated_cuda import emulated, evaluate, libcuda
 from forests import drawn_forest
+from gpu_schedules import each_row
 from recipe_cases import CASES
 from schedules import rounding_bound
 from tvm_forest.errors import DeviceError
@@ -162,7 +163,7 @@ def test_values_are_those_of_the_predictor(tmp_path: Path) -> None:
     exported(tvm_forest.build(forest(3, link="softmax"), "cuda"), tmp_path / "valued")
     run(tmp_path / "valued", CALLER + PREDICTS, *SIZES)
     average = forest(1, dtype="float64", row_dtype="float32", aggregate="average")
-    exported(tvm_forest.build(average, "cuda"), tmp_path / "average")
+    exported(tvm_forest.build(average, "cuda", each_row), tmp_path / "average")
     run(tmp_path / "average", CALLER + PREDICTS, *SIZES)
 
 
@@ -210,7 +211,7 @@ def test_expressions_of_plans_are_the_same_in_c(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_without_a_driver_there_is_one_clear_error(tmp_path: Path) -> None:
-    exported(tvm_forest.build(forest(), "cuda"), tmp_path)
+    exported(tvm_forest.build(forest(), "cuda", each_row), tmp_path)
     try:
         CudaDriver()
     except DeviceError:
@@ -232,5 +233,5 @@ def test_without_a_compiler_for_cuda_the_error_says_what_to_install(
     for name, found in (("find_nvrtcs", ()), ("find_nvcc", None)):
         monkeypatch.setattr(cuda_compiler, name, lambda found=found: found)
     with pytest.raises(DeviceError, match=r"no compiler for CUDA found.* pip install"):
-        tvm_forest.build(forest(), "cuda").export_library(tmp_path / "model.so")
+        tvm_forest.build(forest(), "cuda", each_row).export_library(tmp_path / "model.so")
     assert not list(tmp_path.iterdir())

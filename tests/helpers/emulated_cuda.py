@@ -9,9 +9,11 @@ a barrier may well crash.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
+import os
 import pickle
 import re
 import shutil
@@ -39,10 +41,19 @@ KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(
 SEEDS = range(8)
 
 
+OF_PARENT = "TVM_FOREST_EMULATED_CUDA"
+"""Variable of the environment with the folder of the process that started this one."""
+
+
 @functools.cache
-def folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for what is compiled, until the process ends."""
-    return tempfile.TemporaryDirectory()
+def folder() -> Path:
+    """Return a folder for what this process and those that it starts compile, until it ends."""
+    if OF_PARENT in os.environ:
+        return Path(os.environ[OF_PARENT])
+    made = tempfile.TemporaryDirectory()
+    atexit.register(made.cleanup)
+    os.environ[OF_PARENT] = made.name
+    return Path(made.name)
 
 
 def compiled(source: str, name: str, *libraries: str) -> Path:
@@ -50,13 +61,14 @@ def compiled(source: str, name: str, *libraries: str) -> Path:
     if shutil.which("g++") is None:
         pytest.skip("no g++, which the emulation of CUDA needs")
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-    made = Path(folder().name, f"{name}-{digest}.so")
+    made = folder() / f"{name}-{digest}.so"
     if not made.exists():
-        text = made.with_suffix(".cpp")
+        text, part = (made.with_suffix(f".{os.getpid()}{end}") for end in (".cpp", ".so"))
         text.write_text(source, encoding="utf-8")
-        command = ["g++", *OPTIONS, f"-I{HERE}", "-o", str(made), str(text), *libraries]
+        command = ["g++", *OPTIONS, f"-I{HERE}", "-o", str(part), str(text), *libraries]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:4000]
+        part.replace(made)  # at once, for processes that look for it
     return made
 
 
@@ -145,7 +157,7 @@ def margins_with(predictor: Any, source: str, rows: Any) -> Any:
     shape = (len(rows), predictor.forest.n_outputs)
     results = [(shape, str(dtype)) for dtype in predictor._functions.result_dtypes]
     model = [x.array for x in predictor.arguments["predict"]]
-    file = Path(folder().name, "work.pickle")
+    file = folder() / "work.pickle"
     work = Work(kernels.to_bytes(), libcuda(), rows, model, results)
     file.write_bytes(pickle.dumps(tuple(work)))
     command = [sys.executable, __file__, str(file)]

@@ -15,6 +15,7 @@ import pytest
 import tvm_forest
 from emulated_cuda import called, emulated, libcuda, settings
 from forests import drawn_forest
+from gpu_schedules import each_row
 from tvm_forest.errors import DeviceError, InputError
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.runtime.gpu import cuda_compiler, dlpack, memory, staging
@@ -32,7 +33,7 @@ def driver() -> CudaDriver:
 
 
 def made(model: Any = FOREST) -> Any:
-    return emulated(tvm_forest.build(model, "cuda"))
+    return emulated(tvm_forest.build(model, "cuda", each_row))
 
 
 def filled(here: CudaDriver, array: Any, stream: int = 0) -> DeviceArray:
@@ -187,7 +188,10 @@ def test_many_rows_go_in_chunks_and_their_results_come_back_in_order(
 ) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
     monkeypatch.setattr(staging, "CHUNK_ROWS", 16)
-    predictor, right = made(model), tvm_forest.build(model, schedule=lambda start: start)
+    predictor, right = (
+        emulated(tvm_forest.build(model, "cuda")),
+        tvm_forest.build(model, schedule=lambda start: start),
+    )
     for n in (1, 32, 100):  # the model is copied for each function when it is called first
         predictor.predict(hard_rows(model, n))
     for n in (0, 1, 15, 16, 17, 32, 33, 100):

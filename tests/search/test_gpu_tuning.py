@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +38,7 @@ from tvm_forest.search.records import (
     read_records,
 )
 from tvm_forest.search.silvanforge import GpuPoint, GpuProblem
-from tvm_forest.search.strategies import search_by_algorithm_1, strategies_of
+from tvm_forest.search.strategies import StopSearch, search_by_algorithm_1, strategies_of
 from tvm_forest.target import cpu_name, parse_target
 from tvm_forest.targets import backends
 
@@ -145,9 +146,9 @@ def test_terms_that_do_not_fit_are_added_chunk_by_chunk() -> None:
 
 
 def test_classes_have_a_dimension_of_their_own() -> None:
-    ways = {p.class_on for p in space(64, True, CLASSES).points()}
+    ways = {p.class_on for p in space(64, True, drawn_forest(8, 3, base=(0.0, 0.5))).points()}
     assert ways == {"", "grid.z", "block.z"}
-    assert {p.class_on for p in space(64, True).points()} == {""}
+    assert {p.class_on for p in space(64, True, TINY).points()} == {""}
 
 
 def test_straight_lines_of_mixed_depths_keep_the_order() -> None:
@@ -169,6 +170,11 @@ def test_what_cannot_be_run_is_no_point() -> None:
         {"rows_tb": 256},
     ):
         assert not where.allows(point._replace(**change)), change
+    cached = point._replace(cache_rows=True)
+    taken = silvanforge.count_shared_bytes(cached, where.problem)
+    for room, fits in ((taken, False), (taken + 1, True)):
+        smaller = replace(where, problem=where.problem._replace(block_bytes=room))
+        assert smaller.allows(cached) == fits
 
 
 def test_rows_that_do_not_fit_stay_where_they_are() -> None:
@@ -314,10 +320,19 @@ def test_a_forest_too_small_for_the_paper_is_searched_all_the_same() -> None:
 
 
 def test_the_exhaustive_search_draws_points_of_the_space() -> None:
-    tuned = tvm_forest.tune(TINY, "simt", 4, strategy="exhaustive", trials=2, progress=False)
-    assert len(tuned.records) == 2 and not tuned.finished
-    assert tuned.records[0].schedule == tuned.defaults[4]
-    assert all(record.seconds is not None for record in tuned.records)
+    where, asked = Noting.of(TINY, SIMT, 4, exact=True), list[Schedule]()
+
+    def measure(sch: Schedule) -> float:
+        asked.append(sch)
+        if len(asked) == 9:
+            raise StopSearch
+        return 1.0
+
+    with pytest.raises(StopSearch):
+        strategies_of(SIMT)["exhaustive"](where, measure, random.Random(0))
+    assert asked[0] == select_schedule(tvm_forest.default_schedules(TINY, "simt"), 4)
+    assert len(set(asked)) == 9
+    assert all(where.allows(Noting.made[sch]) for sch in asked[1:])
 
 
 def test_there_are_strategies_for_each_kind_of_target() -> None:
@@ -358,9 +373,12 @@ def test_schedules_for_gpus_are_searched_on_the_cpu_and_kept(
     said = capsys.readouterr().out
     assert "build('m.json', 'simt', records=" in said
     assert [record.problem for record in read_records(path)] == [None] * 2
-    assert main([*words, "--records", str(path), "--any-order"]) == 0
+    drawn = ["--any-order", "--strategy", "exhaustive"]
+    assert main([*words, "--records", str(path), *drawn]) == 0
     assert "exact=False" in capsys.readouterr().out
-    assert len(read_records(path)) == 4
+    records = read_records(path)
+    assert len(records) == 4 and records[2].schedule == records[0].schedule
+    assert all(record.seconds is not None for record in records)
     rows = hard_rows(TINY, 40, seed=1)
     margin = tvm_forest.build(TINY, "simt", records=path, exact=False).predict_margin(rows)
     expected = TINY.predict_reference(rows)

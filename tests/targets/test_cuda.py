@@ -29,6 +29,7 @@ import tvm_forest
 from drawn_schedules import GPU_LAYOUTS, drawn_schedule, layouts_of
 from emulated_cuda import called, emulated, evaluate, libcuda, margins_with, settings, translate
 from forests import Split, drawn_forest, forest_of
+from gpu_schedules import each_row
 from linear_models import by_hand
 from recipe_cases import CASES
 from schedules import odd_forest, rounding_bound
@@ -55,6 +56,10 @@ def forest(classes: int = 1, link: Any = "identity") -> Forest:
 
 def schedule(name: str, layout: str, model: Forest) -> Schedule:
     return CASES[name].schedule(tvm_forest.new_schedule(model)).represent_as(layout)
+
+
+def plain(model: Forest, target: Any = "cuda") -> Any:
+    return emulated(tvm_forest.build(model, target, each_row))
 
 
 @functools.cache
@@ -308,7 +313,7 @@ def test_rows_on_the_gpu_are_not_copied_and_nobody_waits() -> None:
 
 def test_margins_of_rows_on_the_gpu_are_no_bare_sums() -> None:
     model = replace(forest(), base_first=False, base_score=np.array([3], np.float32))
-    made, rows = emulated(tvm_forest.build(model, "cuda")), hard_rows(model, 9, seed=1)
+    made, rows = plain(model), hard_rows(model, 9, seed=1)
     result = made.predict_margin(Elsewhere(made, rows)).numpy()
     assert np.array_equal(result, model.predict_reference(rows)[:, 0])
 
@@ -318,7 +323,7 @@ def test_margins_of_rows_on_the_gpu_are_no_bare_sums() -> None:
 def test_kernels_hold_nothing_of_what_keeps_llvm_from_fusing(name: str) -> None:
     linear = name == "linear leaves"
     model = by_hand(1.0, [2.0]) if linear else tvm_forest.load(catboost_models.MODELS[name]())
-    made, rows = emulated(tvm_forest.build(model, "cuda")), hard_rows(model, 33)
+    made, rows = plain(model), hard_rows(model, 33)
     with np.errstate(all="ignore"):
         expected = model.predict_reference(rows, "value")
     found = made.predict_value(rows).reshape(expected.shape)
@@ -383,7 +388,7 @@ def test_work_is_done_on_the_stream_that_was_given() -> None:
 
 @pytest.mark.slow
 def test_a_predictor_with_another_model_stays_on_its_gpu_and_stream() -> None:
-    made, rows = copy.copy(predictor()), hard_rows(forest(), 3, seed=1)
+    made, rows = plain(forest()), hard_rows(forest(), 3, seed=1)
     emulated(made).stream = 42
     newer = drawn_forest(9, 3, seed=4, base=(0.25,))
     made.update(newer)
@@ -401,7 +406,7 @@ def test_labels_and_leaves_of_rows_on_the_gpu_are_numpy_arrays() -> None:
         labels=np.array(["no", "yes"]),
         label_rule="half",
     )
-    made = emulated(tvm_forest.build(model, "cuda"))
+    made = plain(model)
     rows = np.array([[0, 0, 0], [1, 0, 0]], np.float32)
     there = Elsewhere(made, rows)
     assert made.predict(there).tolist() == made.predict(rows).tolist() == ["no", "yes"]
@@ -453,7 +458,7 @@ def test_rows_on_the_gpu_that_must_be_looked_at_have_the_bits_of_those_of_the_ho
     kind: str,
 ) -> None:
     model = LOOKED_AT[kind]()
-    made = emulated(tvm_forest.build(model, "cuda"))
+    made = plain(model)
     rows = hard_rows(model, 34, seed=1)
     rows[::3, 1], rows[::5, 2] = 5, -999
     bad = ~np.isfinite(rows) if "nan" in model.refuses else np.isinf(rows)
@@ -469,7 +474,7 @@ def test_rows_on_the_gpu_that_must_be_looked_at_have_the_bits_of_those_of_the_ho
 
 
 def test_rows_on_the_gpu_with_values_that_the_model_refuses_are_refused() -> None:
-    made = emulated(tvm_forest.build(LOOKED_AT["no infinities"](), "cuda"))
+    made = plain(LOOKED_AT["no infinities"]())
     for value, dtype in ((np.inf, np.float32), (1e300, np.float64)):
         with pytest.raises(InputError, match="row 1, column 2 is inf as float32, which the model"):
             made.predict(Elsewhere(made, np.array([[0] * 4, [0, 0, value, 0]], dtype)))
@@ -489,7 +494,7 @@ def test_memory_is_kept_and_serves_again() -> None:
 
 def test_the_gpu_gives_all_back_when_a_predictor_is_gone() -> None:
     unloaded, freed = called("cuModuleUnload"), called("cuMemFree_v2")
-    made = emulated(tvm_forest.build(forest(), "cuda"))
+    made = plain(forest())
     made.predict(np.zeros((70, 4), np.float32))
     del made
     gc.collect()
@@ -569,7 +574,7 @@ def test_a_plan_survives_json() -> None:
 
 def test_a_predictor_for_a_gpu_is_saved_with_its_code(tmp_path: Path) -> None:
     model = forest()
-    made = emulated(tvm_forest.build(model, {"kind": "cuda", "device": 3}))
+    made = plain(model, {"kind": "cuda", "device": 3})
     made.library.image("sm_90")
     made.save(tmp_path / "model.tvmf")
     back = tvm_forest.load_predictor(tmp_path / "model.tvmf")
@@ -593,7 +598,7 @@ def test_constants_of_64_bits_are_exact_and_no_function_is_an_approximate_one() 
     scale = 1.1234567890123e-7
     trees = [Split(0, 0.5, 1.0, 2.0)]
     wide = forest_of(trees, dtype="float64", link="sigmoid", link_scale=scale)
-    text = tvm_forest.build(wide, "cuda").source("cuda")
+    text = plain(wide).source("cuda")
     bits = np.float64(scale).view(np.int64)
     assert f"__longlong_as_double((int64_t){bits})" in text
     assert "__expf" not in predictor("softmax", 3).source("cuda")
@@ -609,7 +614,7 @@ def test_compiled_kernels_compare_subnormal_numbers(tmp_path: Path, architecture
     if nvcc is None or shutil.which("g++") is None:
         pytest.skip("no nvcc")
     model, text = forest(3, "softmax"), tmp_path / "kernels.cu"
-    library = tvm_forest.build(model, {"kind": "cuda", "arch": architecture}).library
+    library = tvm_forest.build(model, {"kind": "cuda", "arch": architecture}, each_row).library
     assert library.images[architecture][:4] == b"\x7fELF"
     text.write_text(library.source, encoding="utf-8")
     command = [nvcc, "-ptx", "-o", "-", f"-arch={architecture}", *cuda_compiler.OPTIONS, str(text)]
@@ -623,7 +628,7 @@ def test_compiled_kernels_compare_subnormal_numbers(tmp_path: Path, architecture
 
 
 def test_a_model_is_built_where_there_is_no_gpu_and_says_so_when_it_is_called() -> None:
-    made = tvm_forest.build(forest(), "cuda")
+    made = tvm_forest.build(forest(), "cuda", each_row)
     assert "predict_kernel" in made.source("cuda")
     try:
         CudaDriver()
@@ -647,7 +652,7 @@ def test_a_model_is_built_where_there_is_no_gpu_and_says_so_when_it_is_called() 
 )
 def test_a_gpu_that_will_not_do_is_refused(name: str, value: int, message: str) -> None:
     normal = {"version": 13000, "devices": 1, "minor": 0, "threads": 1024}
-    made = emulated(tvm_forest.build(forest(), "cuda"))
+    made = plain(forest())
     made.library.images["sm_95"] = translate(made.library.source, "sm_90")
     settings().emulated_set(name.encode(), value)
     try:
@@ -680,7 +685,7 @@ def test_a_gpu_that_will_not_do_is_refused(name: str, value: int, message: str) 
     ],
 )
 def test_an_error_of_the_driver_says_call_and_remedy(call: str, code: int, message: str) -> None:
-    made = emulated(tvm_forest.build(forest(), "cuda"))
+    made = plain(forest())
     settings().emulated_fail(call.encode(), code)
     try:
         with pytest.raises(DeviceError, match=message):
@@ -705,7 +710,9 @@ def test_a_missing_compiler_is_named_with_the_remedy(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(cuda_compiler, name, lambda found=found: found)
     with pytest.raises(DeviceError, match="neither NVRTC nor nvcc; pip install nvidia-cuda-nvrtc"):
         cuda_compiler.compile_cuda("", "sm_90")
-    library: KernelLibrary = tvm_forest.build(forest(), {"kind": "cuda", "arch": "sm_90"}).library
+    library: KernelLibrary = tvm_forest.build(
+        forest(), {"kind": "cuda", "arch": "sm_90"}, each_row
+    ).library
     assert library.images == {}
 
 

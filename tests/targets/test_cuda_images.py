@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 import subprocess
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import tvm_forest
 from emulated_cuda import emulated, libcuda, settings
 from forests import drawn_forest
+from recipe_cases import CASES
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.runtime.gpu import cuda_compiler
 from tvm_forest.runtime.gpu.cuda import CudaDriver
@@ -19,17 +22,30 @@ from tvm_forest.target import SHARED_BYTES
 FOREST = drawn_forest(13, 3, seed=3)
 
 
+@functools.cache
+def for_any_gpu() -> tuple[Any, dict[str, bytes]]:
+    """Return a predictor without images, and its images: nvcc compiles for each architecture."""
+    made = tvm_forest.build(FOREST, {"kind": "cuda", "arch": "any"}, CASES["E4"].schedule)
+    images = dict(made.library.images)
+    made.library.images.clear()
+    return made, images
+
+
+@functools.cache
+def default_text() -> str:
+    return str(tvm_forest.build(FOREST, "cuda").source("cuda"))
+
+
 @pytest.mark.slow
 def test_an_image_for_any_gpu_holds_cubins_and_ptx() -> None:
     nvcc = cuda_compiler.find_nvcc()
     if nvcc is None:
         pytest.skip("no nvcc")
-    library = tvm_forest.build(FOREST, {"kind": "cuda", "arch": "any"}).library
     listed = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, check=True)
     known = [x for x in cuda_compiler.SHIPPED if f"sm_{x}" in listed.stdout.split()]
     cubins = [("cubin", int(x)) for x in known]
     ptx = ("ptx", int(cuda_compiler.OLDEST))
-    assert set(parts_of(library.images["any"])) == {*cubins, ptx}
+    assert set(parts_of(for_any_gpu()[1]["any"])) == {*cubins, ptx}
 
 
 @pytest.mark.slow
@@ -39,9 +55,7 @@ def test_kernels_are_compiled_for_every_architecture_that_a_target_may_name(numb
     nvcc = cuda_compiler.find_nvcc()
     if nvcc is None or number not in cuda_compiler._describe_nvcc(nvcc).known:
         pytest.skip(f"no nvcc that knows sm_{number}")
-    image = cuda_compiler.compile_cuda(
-        tvm_forest.build(FOREST, "cuda").source("cuda"), f"sm_{number}"
-    )
+    image = cuda_compiler.compile_cuda(default_text(), f"sm_{number}")
     assert image[:4] == b"\x7fELF"
 
 
@@ -58,11 +72,11 @@ def parts_of(image: bytes) -> list[tuple[str, int]]:
 
 
 def test_an_image_for_any_gpu_runs_on_the_one_at_hand() -> None:
-    made = emulated(tvm_forest.build(FOREST, {"kind": "cuda", "arch": "any"}))
-    made.library.images.clear()
+    made = emulated(for_any_gpu()[0])
     rows = hard_rows(FOREST, 9, seed=1)
     assert np.array_equal(made.predict(rows), FOREST.predict_reference(rows)[:, 0])
     assert made.library.images.keys() == {"any"}
+    made.library.images.clear()
 
 
 def test_events_time_the_work_of_a_stream() -> None:

@@ -68,7 +68,9 @@ def test_a_recipe_becomes_sound_code_that_computes_what_the_model_says(
 @needs_linker
 def test_a_build_without_a_gpu_says_nothing_and_leaves_what_others_say(capfd: Any) -> None:
     os.write(2, b"before\n")
-    tvm_forest.build(drawn_forest(3, 2, seed=0), {"kind": "rocm", "mcpu": "gfx942"})
+    tvm_forest.build(
+        drawn_forest(3, 2, seed=0), {"kind": "rocm", "mcpu": "gfx942"}, CASES["E4"].schedule
+    )
     os.write(2, b"after\n")
     with rocm._quiet():
         os.write(2, b"Unable to detect ROCm version, assuming\nbetween\n")
@@ -238,13 +240,13 @@ def test_shuffles_read_what_other_threads_have(gpu: str, tmp_path: Path) -> None
 )
 def test_a_target_that_names_no_gpu_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        tvm_forest.build(forest(), {"kind": "rocm", **options})
+        tvm_forest.build(forest(), {"kind": "rocm", **options}, CASES["E4"].schedule)
 
 
 @needs_linker
 def test_code_is_made_for_all_of_a_list_where_no_gpu_is_named(monkeypatch: Any) -> None:
     monkeypatch.setattr(rocm, "_ask_gpu", lambda device: "")
-    predictor = tvm_forest.build(forest(), "rocm")
+    predictor = tvm_forest.build(forest(), "rocm", CASES["E4"].schedule)
     images = predictor.library.images
     assert tuple(images) == rocm.DEFAULT_GPUS
     for gpu, image in images.items():
@@ -261,7 +263,7 @@ def test_a_machine_without_a_linker_is_told_where_to_get_one(monkeypatch: Any) -
     monkeypatch.setattr(rocm, "ROCM_LINKERS", ())
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BuildError, match=r"needs LLVM's linker.*pip install ziglang"):
-        tvm_forest.build(forest(), {"kind": "rocm", "mcpu": "gfx942"})
+        tvm_forest.build(forest(), {"kind": "rocm", "mcpu": "gfx942"}, CASES["E4"].schedule)
 
 
 def test_a_schedule_for_cpus_is_refused() -> None:

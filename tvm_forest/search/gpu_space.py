@@ -106,8 +106,9 @@ class GpuSpace:
         if point.shared == "shuffle" and point.tree_threads % 2:
             return False
         ordered = point.is_alone or point.shared == "ordered"
-        fits = silvanforge.find_obstacle(point, self.problem) is None
-        return fits and (ordered or not self.exact)
+        return (ordered or not self.exact) and silvanforge.find_obstacle(
+            point, self.problem
+        ) is None
 
     def points(self) -> Iterator[GpuPoint]:
         """Yield every point that passes the filters, in a fixed order."""

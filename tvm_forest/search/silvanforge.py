@@ -110,7 +110,7 @@ def count_threads(point: GpuPoint, problem: GpuProblem) -> int:
 def find_obstacle(point: GpuPoint, problem: GpuProblem) -> str | None:
     """Return why a point cannot run, without compiling it; None if nothing speaks against it."""
     rows, threads = point.rows_tb, count_threads(point, problem)
-    shared, blocks = count_shared_bytes(point, problem), -(-problem.batch // rows)
+    blocks = -(-problem.batch // rows)
     trees = -(-problem.rounds // point.tree_blocks)
     if rows % point.rows_thread:
         return f"{rows} rows of a block are not dealt out {point.rows_thread} to a thread"
@@ -119,7 +119,7 @@ def find_obstacle(point: GpuPoint, problem: GpuProblem) -> str | None:
         return f"{threads} threads of a block, allowed are {allowed}"
     if point.tree_threads > trees or point.tree_blocks > max(1, problem.rounds):
         return f"{point.tree_threads} threads share {trees} trees"
-    if shared >= problem.block_bytes:
+    if (shared := count_shared_bytes(point, problem)) >= problem.block_bytes:
         return f"{shared} bytes of shared memory, must be below {problem.block_bytes}"
     if point.cache_trees and point.factor > 1:
         return "trees are cached one after the other, and walks of several are interleaved"

@@ -52,6 +52,20 @@ WASM_FUNCTIONS = (
 SHARED = {".so": ("-Wl,-Bsymbolic",), ".dll": (), ".dylib": ()}
 """Suffixes of shared libraries, and linker flags for each."""
 
+WINDOWS_FLAGS = ("-DWITHOUT_MINGW", "-D__USE_MINGW_ANSI_STDIO=0")
+WINDOWS_LIBRARIES = (
+    *("-nostdlib", "-lkernel32"),
+    *(
+        f"-lapi-ms-win-crt-{part}-l1-1-0"
+        for part in ("heap", "math", "private", "stdio", "string", "utility")
+    ),
+)
+"""Flags for a .dll by Zig, which knows what Windows' libraries hold without any of their code.
+
+With its usual flags, Zig compiles hundreds of files of MinGW's C library when it is first used,
+which takes minutes. What a .dll needs of that is in `windows.c`.
+"""
+
 KINDS = {
     "Linux": (".so", ".a", ".o", ".zip"),
     "Windows": (".dll", ".a", ".zip"),
@@ -98,9 +112,8 @@ class Toolchain(NamedTuple):
         command = [*self.command, *FLAGS, *self.baseline, f"-I{folder}"]
         data = (folder / "data.bin").as_posix()  # a backslash would begin an escape
         command += [f'-DDATA="{data}"', f"-DENTRY={int(self.suffix in SHARED)}"]
-        source = str(folder / "library.c")
+        source, library = str(folder / "library.c"), str(folder / "library.o")
         if self.suffix == ".a":
-            library = str(folder / "library.o")
             _run([*command, "-fPIC", "-c", source, "-o", library], self.command)
             _run([*_find_archiver(self.command), "rcs", str(made), library, *objects], self.command)
         elif self.suffix == ".o":
@@ -111,6 +124,10 @@ class Toolchain(NamedTuple):
             shown = [f"-Wl,--export={name}" for name in names]
             linked = [*WASM_FLAGS, *shown, source, *objects, "-lm", "-o", str(made)]
             _run([*command, *linked], self.command)
+        elif self.suffix == ".dll" and _is_zig(self.command):
+            _run([*command, *WINDOWS_FLAGS, "-c", source, "-o", library], self.command)
+            linked = ["-shared", library, *objects, "-o", str(made), *WINDOWS_LIBRARIES]
+            _run([*self.command, *FLAGS, *self.baseline, *linked], self.command)
         else:
             flags = ["-shared", *SHARED[self.suffix], *self._flags_of_system(name)]
             _run([*command, *flags, source, *objects, "-o", str(made), "-lm"], self.command)

@@ -15,6 +15,7 @@
  *
  *   DATA                file with the arrays of the model
  *   ENTRY               1 for a shared library, which has the entry "main"
+ *   WITHOUT_MINGW       for a .dll that no C library is linked into
  */
 #define _GNU_SOURCE
 #ifdef _WIN32
@@ -59,6 +60,10 @@ __asm__(".section .rodata\n.balign 64\ntvm_forest_data:\n.incbin \"" DATA "\"\n.
 extern const char tvm_forest_data[];
 #else
 extern const char tvm_forest_data[] __attribute__((visibility("hidden")));
+#endif
+
+#ifdef WITHOUT_MINGW
+#include "windows.c"
 #endif
 
 static _Thread_local char message[512];
