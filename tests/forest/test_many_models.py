@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ LIBRARIES = {
     "treelite": treelite_models.MODELS,
 }
 CASES = [(library, name) for library, found in LIBRARIES.items() for name in found]
+
+
+pytestmark = pytest.mark.usefixtures("kept_code")  # models of a list are mostly of one kind
 
 
 def simple(start: Any) -> Any:
@@ -117,6 +121,11 @@ def test_models_that_differ_are_refused_by_the_field() -> None:
         tvm_forest.load([])
 
 
+@functools.cache
+def two() -> Any:
+    return tvm_forest.build([drawn_forest(3, 2, seed=k) for k in (1, 2)], schedule=simple)
+
+
 @pytest.mark.parametrize(
     ("which", "message"),
     [
@@ -128,7 +137,7 @@ def test_models_that_differ_are_refused_by_the_field() -> None:
     ],
 )
 def test_numbers_of_outputs_are_checked(which: Any, message: str) -> None:
-    one = tvm_forest.build([drawn_forest(3, 2, seed=k) for k in (1, 2)], schedule=simple)
+    one = two()
     with pytest.raises(InputError, match=message):
         one.predict(np.zeros((3, one.forest.row_width), np.float32), which=which)
     assert one.predict(np.zeros((0, one.forest.row_width), np.float32), which=[]).shape == (0,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
@@ -73,31 +74,34 @@ def test_a_child_that_crashes_or_hangs_is_replaced(
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked at in /proc")
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def busy_core() -> Iterator[int]:
-    """A core that three others have, as long as the test lasts."""
+    """A core that three others have, as long as the context lasts."""
     core = max(os.sched_getaffinity(0))
     own = (
         f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile os.getppid() == {os.getpid()}: pass"
     )
-    others = [subprocess.Popen([sys.executable, "-c", own]) for _ in range(3)]
-    yield core
-    for other in others:
-        other.kill()
-        other.wait()
+    command = [sys.executable, "-I", "-S", "-c", own]
+    others = [subprocess.Popen(command) for _ in range(3)]
+    try:
+        yield core
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 @LINUX
 @pytest.mark.slow
-def test_work_that_waits_for_a_busy_core_is_no_hang_and_an_endless_loop_is_one(
-    busy_core: int,
-) -> None:
+def test_work_that_waits_for_a_busy_core_is_no_hang_and_an_endless_loop_is_one() -> None:
     with Child() as child:
         child.prepare(planted.add, 1, 1)
-        begin = time.monotonic()
-        assert child.call(planted.work_on, busy_core, 0.6, seconds=1.2) == "done"
-        assert time.monotonic() - begin > 1.2  # or the core was not busy
-        assert child.call(planted.spin_on, busy_core, seconds=0.3) == Failure("over 0.3 s", True)
+        assert child.call(planted.add, 1, 1, seconds=30) == 2
+        with busy_core() as core:
+            begin = time.monotonic()
+            assert child.call(planted.work_on, core, 0.3, seconds=0.6) == "done"
+            assert time.monotonic() - begin > 0.6  # or the core was not busy
+            assert child.call(planted.spin_on, core, seconds=0.2) == Failure("over 0.2 s", True)
 
 
 @LINUX
