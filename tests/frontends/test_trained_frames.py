@@ -32,6 +32,9 @@ from tvm_forest import InputError
 from tvm_forest.clusters import Score
 
 
+pytestmark = pytest.mark.usefixtures("kept_code")  # one model takes frames of many kinds
+
+
 def build(model: Any) -> tvm_forest.Predictor:
     return tvm_forest.build(model, schedule=lambda start: start)
 
