@@ -31,7 +31,6 @@ from trained_frames import (
 from tvm_forest import InputError
 from tvm_forest.clusters import Score
 
-
 pytestmark = pytest.mark.usefixtures("kept_code")  # one model takes frames of many kinds
 
 
