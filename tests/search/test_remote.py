@@ -46,7 +46,7 @@ def free_server() -> Any:
 def test_a_search_measures_there_and_records_say_where(address: str, tmp_path: Path) -> None:
     path = tmp_path / "tune.jsonl"
     tuned = tvm_forest.tune(
-        FOREST, batch_size=[1, 8], trials=1, records=path, progress=False, remote=address
+        FOREST, batch_size=8, trials=1, records=path, progress=False, remote=address
     )
     assert all(record.seconds is not None for record in tuned.records)
     (machine,) = {record.context["cpu"] for record in read_records(path)}
