@@ -19,6 +19,7 @@ from tvm_forest.forest.contributions import find_players
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
 
+SEEDS = [0, pytest.param(1, marks=pytest.mark.long)]
 NAMES = ["a", "b", "c", "d"]
 TEXTS = ["c", "d"]
 
@@ -62,38 +63,36 @@ CATBOOST: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", CATBOOST)
-def test_catboost(name: str) -> None:
-    for seed in range(2):
-        model, rows = train_catboost(seed, **CATBOOST[name])
-        pool = cb.Pool(rows, cat_features=[x for x in TEXTS if x in rows])
-        theirs = model.get_feature_importance(pool, type="ShapValues", thread_count=1)
-        predictor = build(model)
-        found = predictor.predict_contributions(rows)
-        assert found.shape == theirs.shape
-        np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-12)
-        margins = predictor.predict_margin(rows)
-        np.testing.assert_allclose(found.sum(axis=-1), margins, rtol=0, atol=1e-12)
-        if seed == 0:
-            pairs = predictor.predict_interactions(rows)
-            theirs = model.get_feature_importance(pool, type="ShapInteractionValues")
-            np.testing.assert_allclose(
-                pairs[..., :-1, :-1], theirs[..., :-1, :-1], rtol=0, atol=1e-12
-            )
-            np.testing.assert_allclose(pairs.sum(axis=-1), found, rtol=0, atol=1e-12)
+def test_catboost(name: str, seed: int) -> None:
+    model, rows = train_catboost(seed, **CATBOOST[name])
+    pool = cb.Pool(rows, cat_features=[x for x in TEXTS if x in rows])
+    theirs = model.get_feature_importance(pool, type="ShapValues", thread_count=1)
+    predictor = build(model)
+    found = predictor.predict_contributions(rows)
+    assert found.shape == theirs.shape
+    np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-12)
+    margins = predictor.predict_margin(rows)
+    np.testing.assert_allclose(found.sum(axis=-1), margins, rtol=0, atol=1e-12)
+    if seed == 0:
+        pairs = predictor.predict_interactions(rows)
+        theirs = model.get_feature_importance(pool, type="ShapInteractionValues")
+        np.testing.assert_allclose(pairs[..., :-1, :-1], theirs[..., :-1, :-1], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(pairs.sum(axis=-1), found, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("policy", ["Depthwise", "Lossguide"])
-def test_catboosts_other_trees_are_explained_by_definition(policy: str) -> None:
+def test_catboosts_other_trees_are_explained_by_definition(policy: str, seed: int) -> None:
     """CatBoost's own values of them do not add up to its margins."""
-    for seed in range(2):
-        model, rows = train_catboost(seed, False, grow_policy=policy)
-        alone, pairs = shapley.explain(load(model), rows.to_numpy(np.float32))
-        predictor = build(model)
-        found = predictor.predict_contributions(rows)
-        np.testing.assert_allclose(found, alone[:, 0], rtol=0, atol=1e-12)
-        found = predictor.predict_interactions(rows)
-        np.testing.assert_allclose(found, pairs[:, 0], rtol=0, atol=1e-12)
+    model, rows = train_catboost(seed, False, grow_policy=policy)
+    alone, pairs = shapley.explain(load(model), rows.to_numpy(np.float32))
+    predictor = build(model)
+    found = predictor.predict_contributions(rows)
+    np.testing.assert_allclose(found, alone[:, 0], rtol=0, atol=1e-12)
+    found = predictor.predict_interactions(rows)
+    np.testing.assert_allclose(found, pairs[:, 0], rtol=0, atol=1e-12)
 
 
 def test_columns_that_are_looked_up_together_are_one_player() -> None:

@@ -24,7 +24,10 @@ from tvm_forest.errors import InputError
 from tvm_forest.frontends import load
 from tvm_forest.predictor.inputs import to_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore:Unknown data type")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Unknown data type"),
+    pytest.mark.usefixtures("kept_code"),  # of models that differ in what is missing
+]
 
 
 @lru_cache

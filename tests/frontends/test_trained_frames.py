@@ -31,6 +31,8 @@ from trained_frames import (
 from tvm_forest import InputError
 from tvm_forest.clusters import Score
 
+pytestmark = pytest.mark.usefixtures("kept_code")  # one model takes frames of many kinds
+
 
 def build(model: Any) -> tvm_forest.Predictor:
     return tvm_forest.build(model, schedule=lambda start: start)
@@ -225,14 +227,15 @@ def test_a_column_without_a_value_is_missing_whatever_its_type() -> None:
     none = frame.assign(**{city: frame[city].where([False] * ROWS)})
     expected = model.predict(none, output_margin=True)
     bare = make_frame("xgboost", "pandas text").drop(columns=city)
+    predict = build(model).predict_margin
     for column in (np.full(ROWS, np.nan), np.full(ROWS, None), pd.array([None] * ROWS, "string")):
         given = bare.assign(**{city: column})
-        np.testing.assert_array_equal(build(model).predict_margin(given), expected)
+        np.testing.assert_array_equal(predict(given), expected)
     table = pa.Table.from_pandas(bare).append_column(city, pa.nulls(ROWS))
     empty = pl.from_arrow(table)
     typed = [empty.cast({city: x}) for x in (pl.String, pl.Categorical, pl.Enum(["Oslo"]))]
     for rows in (table, empty, *typed, typed[0].to_arrow(), typed[1].to_arrow()):
-        np.testing.assert_array_equal(build(model).predict_margin(rows), expected)
+        np.testing.assert_array_equal(predict(rows), expected)
 
 
 @pytest.mark.parametrize("dtype", [pl.String, pl.Categorical, pl.Enum(["top"])])

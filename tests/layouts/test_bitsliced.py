@@ -164,7 +164,7 @@ def test_every_number_of_thresholds_is_sliced(count: int, comparison: Literal["<
     drawn[:: max(1, count // 3)] = (np.inf, -np.inf, 0.0, -0.0)[: len(drawn[:: max(1, count // 3)])]
     trees = [Split(1, float(t), i, -i, left) for left in (False, True) for i, t in enumerate(drawn)]
     forest = replace(forest_of(trees), comparison=comparison)
-    check_results(forest, sliced(forest), (200,), jobs=(1,))
+    check_results(forest, sliced(forest), (200,), jobs=(1,), outputs=("margin",))
 
 
 @pytest.mark.long
@@ -182,7 +182,7 @@ def test_deep_trees_and_wide_tables_are_exact() -> None:
 @pytest.mark.cases(1)
 def test_averages_and_extremes_are_exact(aggregate: Any) -> None:
     forest = replace(drawn_forest(7, 4), aggregate=aggregate)
-    check_results(forest, sliced(forest), (1, 70), jobs=(1,))
+    check_results(forest, sliced(forest), (1, 70), jobs=(1,), outputs=("margin",))
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_nothing_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_select", "_walk_list"):
         monkeypatch.setattr(BitWalk, name, refuse)
     forest = model([3, 2, 3], dtype="float64")
-    check_results(forest, in_blocks(forest, "bitsliced", 64), (65,), jobs=(1,))
+    check_results(forest, in_blocks(forest, "bitsliced", 64), (65,), jobs=(1,), outputs=("margin",))
 
 
 @pytest.mark.slow
@@ -97,14 +97,18 @@ def test_nothing_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_depth_is_exact(depths: list[int], dtype: str, rows: int) -> None:
     comparison = "<=" if len(depths) % 2 else "<"
     forest = model(depths, dtype=dtype, comparison=comparison)
-    check_results(forest, in_blocks(forest, "bitsliced", rows), SIZES, jobs=(1,))
+    check_results(
+        forest, in_blocks(forest, "bitsliced", rows), SIZES, jobs=(1,), outputs=("margin", "apply")
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [64, 256])
 @pytest.mark.cases(1)
 def test_other_trees_beside_them_are_exact(rows: int) -> None:
-    check_results(mixed(), in_blocks(mixed(), "bitsliced", rows), SIZES, jobs=(1,))
+    check_results(
+        mixed(), in_blocks(mixed(), "bitsliced", rows), SIZES, jobs=(1,), outputs=("margin",)
+    )
 
 
 @pytest.mark.slow
@@ -122,14 +126,16 @@ def test_one_row_finds_vectors_by_octets(width: int) -> None:
     """More trees than one octet has: each is of all classes, and none of them is skipped."""
     forest = with_vectors(model([4, 3, 4, 4, 2] * 4, dtype="float64"), width)
     sch = tvm_forest.new_schedule(forest).represent_as("octets").simdize("tree", "octets")
-    check_results(forest, sch, (1, 5), jobs=(1,))
+    check_results(forest, sch, (1, 5), jobs=(1,), outputs=("margin", "per_tree"))
 
 
 @pytest.mark.slow
 @pytest.mark.cases(1)
 def test_trees_of_classes_are_added_to_their_sums() -> None:
     forest = model([4, 3, 4, 4, 2, 4, 4, 1, 0, 3], base=(0.5, -0.5))
-    check_results(forest, in_blocks(forest, "bitsliced", 128), (1, 130), jobs=(1,))
+    check_results(
+        forest, in_blocks(forest, "bitsliced", 128), (1, 130), jobs=(1,), outputs=("margin",)
+    )
 
 
 @pytest.mark.slow

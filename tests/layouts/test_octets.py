@@ -52,7 +52,7 @@ def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
         "comparison": ("<", "<=")[depth // 2 % 2],
     }
     forest = coarse(drawn_forest(7 + 5 * depth, depth, seed=depth, **kinds))
-    check_results(forest, in_octets(forest), SIZES, jobs=(1,))
+    check_results(forest, in_octets(forest), SIZES, jobs=(1,), outputs=("margin", "apply"))
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_odd_forests_have_the_bits_of_the_model(seed: int) -> None:
 
 def test_full_trees_of_many_octets_have_the_bits_of_the_model() -> None:
     forest = coarse(full_forest(60, 6))
-    check_results(forest, in_octets(forest), (3, 50), jobs=(1,))
+    check_results(forest, in_octets(forest), (3, 50), jobs=(1,), outputs=("margin",))
 
 
 def test_classes_have_octets_of_their_own() -> None:
@@ -79,7 +79,7 @@ def test_classes_have_octets_of_their_own() -> None:
 @pytest.mark.cases(2, others="long")
 def test_columns_of_two_registers_are_told_apart(features: int) -> None:
     forest = coarse(drawn_forest(60, 8, n_features=features, seed=features))
-    check_results(forest, in_octets(forest), (5,), jobs=(1,))
+    check_results(forest, in_octets(forest), (5,), jobs=(1,), outputs=("margin",))
 
 
 @pytest.mark.parametrize("comparison", ["<", "<="])
@@ -89,7 +89,7 @@ def test_255_thresholds_and_missing_values_are_exact(comparison: Literal["<", "<
     drawn[[0, 100, 254]] = -np.inf, 0.0, np.inf
     trees = [Split(1, float(t), i, -i, left) for left in (False, True) for i, t in enumerate(drawn)]
     forest = replace(forest_of(trees), comparison=comparison)
-    check_results(forest, in_octets(forest), (200,), jobs=(1,))
+    check_results(forest, in_octets(forest), (200,), jobs=(1,), outputs=("margin",))
 
 
 @pytest.mark.skipif("avx2" not in cpu_abilities(), reason="names a CPU with AVX2")
@@ -106,9 +106,9 @@ def test_loops_over_trees_may_be_cut_between_octets() -> None:
     forest = drawn_forest(30, 5)
     sch = tvm_forest.new_schedule(forest).represent_as("octets")
     cut = sch.tile("tree", "t0", "t1", 16).reorder("t0", "batch", "t1").simdize("t1", "octets")
-    check_results(forest, cut, SIZES, jobs=(1,))
+    check_results(forest, cut, SIZES, jobs=(1,), outputs=("margin",))
     parts = sch.split("tree", "d1", "d2", 8).simdize("d1", "octets").simdize("d2", "octets")
-    check_results(forest, parts, SIZES, jobs=(1,))
+    check_results(forest, parts, SIZES, jobs=(1,), outputs=("margin",))
     odd = sch.tile("tree", "t0", "t1", 12).simdize("t1", "octets")
     with pytest.raises(ScheduleError, match="groups of 8 trees, but 't0' begins at tree 0 with"):
         tvm_forest.build(forest, schedule=odd)

@@ -51,14 +51,14 @@ def lopsided(depth: int, turns: int = 0) -> Any:
 def test_trees_of_all_depths_have_the_bits_of_the_model(depth: int) -> None:
     kinds: Any = {"comparison": ("<", "<=")[depth % 2]}
     forest = drawn_forest(7 + 5 * depth, depth, seed=depth, **kinds)
-    check_results(forest, in_pieces(forest), SIZES, jobs=(1,))
+    check_results(forest, in_pieces(forest), SIZES, jobs=(1,), outputs=("margin", "apply"))
 
 
 @pytest.mark.parametrize("turns", [0, -1, 0b0110_1101_0011])
 @pytest.mark.cases(2, others="long")
 def test_lopsided_trees_have_the_bits_of_the_model(turns: int) -> None:
     forest = forest_of([lopsided(depth, turns) for depth in range(1, 24)])
-    check_results(forest, in_pieces(forest), (40,), jobs=(1,))
+    check_results(forest, in_pieces(forest), (40,), jobs=(1,), outputs=("margin",))
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_trees_of_one_leaf_have_a_line_for_it() -> None:
 @pytest.mark.cases(2, others="long")
 def test_more_trees_than_walk_together_are_added_in_order(trees: int) -> None:
     forest = full_forest(trees, 4)
-    check_results(forest, in_pieces(forest), (3,), jobs=(1,))
+    check_results(forest, in_pieces(forest), (3,), jobs=(1,), outputs=("margin",))
 
 
 def test_classes_are_walked_one_after_the_other() -> None:
@@ -93,7 +93,7 @@ def test_classes_are_walked_one_after_the_other() -> None:
 @pytest.mark.cases(2)
 def test_rows_of_any_width_are_picked_from(features: int) -> None:
     forest = drawn_forest(30, 7, n_features=features, seed=features)
-    check_results(forest, in_pieces(forest), (5,), jobs=(1,))
+    check_results(forest, in_pieces(forest), (5,), jobs=(1,), outputs=("margin",))
 
 
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "cascadelake"])
@@ -110,7 +110,7 @@ def test_code_for_other_cpus_gives_the_same(cpu: str, features: int) -> None:
 
 def test_float64_thresholds_of_float32_rows_are_rounded() -> None:
     forest = drawn_forest(30, 8, dtype="float64", row_dtype="float32", comparison="<=")
-    check_results(forest, in_pieces(forest), SIZES, jobs=(1,))
+    check_results(forest, in_pieces(forest), SIZES, jobs=(1,), outputs=("margin",))
 
 
 def test_loops_over_trees_may_be_cut_anywhere_and_rows_be_shared_out() -> None:
@@ -118,9 +118,9 @@ def test_loops_over_trees_may_be_cut_anywhere_and_rows_be_shared_out() -> None:
     start = tvm_forest.new_schedule(forest).represent_as("pieces")
     cut = start.tile("batch", "b0", "b1", 4).tile("tree", "t0", "t1", 7)
     cut = cut.reorder("b0", "t0", "b1", "t1").simdize("t1", "pieces").parallel("b0")
-    check_results(forest, cut, SIZES)
+    check_results(forest, cut, SIZES, outputs=("margin",))
     parts = start.split("tree", "d1", "d2", 13).simdize("d1", "pieces").simdize("d2", "pieces")
-    check_results(forest, parts, SIZES)
+    check_results(forest, parts, SIZES, outputs=("margin",))
 
 
 def test_exits_are_counted_from_a_base_where_lines_are_many(monkeypatch: Any) -> None:
@@ -131,7 +131,7 @@ def test_exits_are_counted_from_a_base_where_lines_are_many(monkeypatch: Any) ->
     monkeypatch.setattr(layout, "GROUP", 2)
     forest = drawn_forest(40, 7)
     assert cast(PiecesLayout, PiecesLayout.pack(forest)[0]).has_bases
-    check_results(forest, in_pieces(forest), SIZES, jobs=(1,))
+    check_results(forest, in_pieces(forest), SIZES, jobs=(1,), outputs=("margin", "apply"))
 
 
 # -- lines ----------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ import tvm_forest
 sys.path.append(sys.argv[1])
 from forests import drawn_forest
 forest = drawn_forest(30, 4)
-predictor = tvm_forest.build(forest)
+predictor = tvm_forest.build(forest, schedule=tvm_forest.hop_schedule(forest))
 rows = np.zeros((20000, 4), np.float32)
 counts = [len(os.listdir("/proc/self/task"))]
 for size in (1, 16, 64, 100, 20000):

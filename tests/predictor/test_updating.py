@@ -28,6 +28,8 @@ METHODS = (
 )
 MAPS = Path("/proc/self/maps")
 
+pytestmark = pytest.mark.usefixtures("kept_code")  # most tests build one of two models
+
 
 def build(forest: Any, **options: Any) -> Any:
     return tvm_forest.build(forest, schedule=lambda sch: sch, **options)

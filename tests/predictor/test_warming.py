@@ -40,27 +40,6 @@ def draw_few(patch: pytest.MonkeyPatch, folder: Path, depth: int, *rounds: int) 
     patch.setattr(drawn_models, "ROUNDS", rounds)
 
 
-@pytest.mark.slow
-def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw_few(monkeypatch, tmp_path, 3, 100, 120)
-    told = list[tuple[int, int]]()
-    first = tvm_forest.warm(full_forest(3, 2), done=lambda *x: told.append(x))
-    drawn = drawn_models.list_drawn(canonicalize(full_forest(3, 2)))
-    asked = sum(x.is_compiled for x in drawn)
-    assert first.models == len(drawn)
-    assert told == [(k, len(drawn) + asked) for k in range(1, len(drawn) + asked + 1)]
-    assert 0 < first.compiled <= asked
-    assert tvm_forest.warm(full_forest(3, 2)) == warming.Warmed(len(drawn), compiled=0)
-    model = drawn_models.Drawn(drawn_models.TreeShape(3), 110, drawn_models.BINS)
-    forest = drawn_models.draw_forest(canonicalize(full_forest(3, 2)), model)
-    known = find_known(BuildRequest.of(forest, None, parse_target("llvm")))
-    assert known is not None
-    rows = hard_rows(forest, 200)
-    for n_rows in (1, 20, 40, 100, 200):
-        found = tvm_forest.build(forest).predict_margin(rows[:n_rows])
-        assert np.array_equal(found, forest.predict_reference(rows[:n_rows])[:, 0])
-
-
 ALONE = """
 import sys, warnings
 sys.modules["tvm"] = None  # as where it is not installed
@@ -80,24 +59,39 @@ for wait in (True, False):
 
 
 @pytest.mark.slow
-def test_a_bundle_builds_models_where_tvm_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draw_few(monkeypatch, tmp_path, 3, 100)
+def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in this process, nor by a bundle where TVM is not installed."""
+    draw_few(monkeypatch, tmp_path, 3, 100, 120)
     target, file = {"kind": "llvm", "mcpu": "x86-64-v2"}, tmp_path / "of_v2.kernels"
-    tvm_forest.warm(full_forest(3, 2), target, out=file)
+    told = list[tuple[int, int]]()
+    first = tvm_forest.warm(full_forest(3, 2), target, out=file, done=lambda *x: told.append(x))
+    drawn = drawn_models.list_drawn(canonicalize(full_forest(3, 2)))
+    asked = sum(x.is_compiled for x in drawn)
+    assert first.models == len(drawn)
+    assert told == [(k, len(drawn) + asked) for k in range(1, len(drawn) + asked + 1)]
+    assert 0 < first.compiled <= asked
+    assert tvm_forest.warm(full_forest(3, 2), target) == warming.Warmed(len(drawn), compiled=0)
     model = drawn_models.Drawn(drawn_models.TreeShape(3), 110, drawn_models.BINS)
     forest = drawn_models.draw_forest(canonicalize(full_forest(3, 2)), model)
-    hard = hard_rows(forest, 200)
-    (tmp_path / "model").write_bytes(pickle.dumps(forest))
-    np.save(tmp_path / "rows.npy", hard)
-    np.save(tmp_path / "wanted.npy", forest.predict_reference(hard)[:, 0])
-    monkeypatch.setenv(bundles.VARIABLE, str(file))
-    monkeypatch.setenv(code_cache.VARIABLE, "off")
-    arguments = [str(tmp_path / name) for name in ("model", "rows.npy", "wanted.npy")]
+    assert find_known(BuildRequest.of(forest, None, parse_target(target))) is not None
+    rows = hard_rows(forest, 200)
+    wanted = forest.predict_reference(rows)[:, 0]
+    for n_rows in (1, 20, 40, 100, 200):
+        found = tvm_forest.build(forest, target).predict_margin(rows[:n_rows])
+        assert np.array_equal(found, wanted[:n_rows])
+    check_alone(tmp_path, file, target, forest, rows)
+
+
+def check_alone(folder: Path, bundle: Path, target: Any, forest: Forest, rows: Any) -> None:
+    """See a bundle give the code of a model to a process without TVM and without a cache."""
+    (folder / "model").write_bytes(pickle.dumps(forest))
+    np.save(folder / "rows.npy", rows)
+    np.save(folder / "wanted.npy", forest.predict_reference(rows)[:, 0])
+    arguments = [str(folder / name) for name in ("model", "rows.npy", "wanted.npy")]
     source = ALONE.replace("{TARGET}", str(target))
     command = [sys.executable, "-c", source, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, bundles.VARIABLE: str(bundle), code_cache.VARIABLE: "off"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
 
 

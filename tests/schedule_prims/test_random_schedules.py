@@ -40,7 +40,7 @@ from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.layouts.protocol import LAYOUTS as REGISTERED
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule
 
-CHUNK = 5
+CHUNK = 2
 """Schedules of a case, so that a model is trained for more than one of them."""
 
 

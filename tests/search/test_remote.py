@@ -46,7 +46,7 @@ def free_server() -> Any:
 def test_a_search_measures_there_and_records_say_where(address: str, tmp_path: Path) -> None:
     path = tmp_path / "tune.jsonl"
     tuned = tvm_forest.tune(
-        FOREST, batch_size=[1, 8], trials=1, records=path, progress=False, remote=address
+        FOREST, batch_size=8, trials=1, records=path, progress=False, remote=address
     )
     assert all(record.seconds is not None for record in tuned.records)
     (machine,) = {record.context["cpu"] for record in read_records(path)}
@@ -105,9 +105,10 @@ def test_a_host_that_is_not_here_is_refused() -> None:
 @pytest.mark.parametrize("host", [None, "0.0.0.0"])
 @pytest.mark.cases(1)
 def test_the_command_serves_this_machine_alone_unless_it_is_told(host: str | None) -> None:
-    server = free_server()  # finds a port
-    port = server.port
-    server.terminate()
+    with socket.socket() as free:  # finds a port
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("", 0))
+        port = free.getsockname()[1]
     given = ["rpc", "--port", str(port), *(["--host", host] if host else [])]
     command = [sys.executable, "-c", f"from tvm_forest.cli import main; main({given})"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

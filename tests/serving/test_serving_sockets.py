@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -94,26 +95,29 @@ def test_a_connection_is_kept_and_requests_may_follow_each_other_at_once(port: i
         assert first["outputs"] == second["outputs"]
 
 
-@pytest.mark.parametrize(
-    "begin",
-    [
-        b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"y",
-        request(to_json(ROW))[:-1],
-        b"POST /v2/models/model/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
-    ],
-    ids=["head", "body", "chunk"],
-)
-def test_a_request_that_does_not_end_is_408(port: int, begin: bytes) -> None:
-    with connect(port) as connection:
-        connection.sendall(begin)
+BEGUN = {
+    "head": b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"y",
+    "body": request(to_json(ROW))[:-1],
+    "chunk": b"POST /v2/models/model/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+}
+
+
+def test_a_request_that_does_not_end_is_408(port: int) -> None:
+    """All connections wait for their ends at the same time."""
+    with contextlib.ExitStack() as stack:
+        first, later = (
+            {name: stack.enter_context(connect(port)) for name in BEGUN} for _ in range(2)
+        )
+        for name, begin in BEGUN.items():
+            first[name].sendall(begin)
+            later[name].sendall(request(to_json(ROW)) + begin)  # after one that is answered
         check_well(port)
-        answer = read_answer(connection)
-        assert answer[0] == 408 and "within 1 seconds" in error_of(answer)
-        assert connection.recv(1) == b""
-    with connect(port) as connection:  # and after a request that was answered
-        connection.sendall(request(to_json(ROW)) + begin)
-        assert read_answer(connection)[0] == 200
-        assert read_answer(connection)[0] == 408
+        for name in BEGUN:
+            answer = read_answer(first[name])
+            assert answer[0] == 408 and "within 1 seconds" in error_of(answer), name
+            assert first[name].recv(1) == b"", name
+            assert read_answer(later[name])[0] == 200, name
+            assert read_answer(later[name])[0] == 408, name
 
 
 def test_a_client_that_sends_drop_by_drop_gets_no_more_time(port: int) -> None:
@@ -131,9 +135,9 @@ def test_a_client_that_sends_drop_by_drop_gets_no_more_time(port: int) -> None:
 
 
 def test_a_client_that_says_nothing_is_let_go(port: int) -> None:
-    for nothing in (b"", b"\r\n"):
-        with connect(port) as connection:
-            connection.sendall(nothing)
+    with connect(port) as silent, connect(port) as other:
+        other.sendall(b"\r\n")
+        for connection in (silent, other):
             assert read_answer(connection) == (0, b"")
 
 
@@ -254,7 +258,7 @@ def test_a_client_that_offers_another_protocol_may_wait_and_close(port: int) -> 
 
 
 def test_a_client_that_takes_a_long_answer_bit_by_bit_gets_all_of_it(port: int) -> None:
-    rows = np.zeros((8_000, 3), np.float32)
+    rows = np.zeros((1_000, 3), np.float32)
     body, headers = to_binary(rows, outputs=[{"name": "predict_per_tree"}, {"name": "apply"}])
     size = headers["Inference-Header-Content-Length"]
     with connect(port) as connection:
@@ -262,7 +266,7 @@ def test_a_client_that_takes_a_long_answer_bit_by_bit_gets_all_of_it(port: int) 
         connection.sendall(request(body, Inference_Header_Content_Length=size))
         status, text = read_answer(connection)
     found = json.loads(text)["outputs"]
-    assert status == 200 and [len(output["data"]) for output in found] == [32_000] * 2
+    assert status == 200 and [len(output["data"]) for output in found] == [4 * len(rows)] * 2
 
 
 def test_random_bytes_get_documented_statuses(port: int) -> None:

@@ -481,7 +481,7 @@ def test_eight_processes_that_build_at_once_share_the_cache(folder: Path) -> Non
 SECOND = """
 import sys, numpy, tvm_forest
 from tvm_forest.forest.fields import from_fields
-predictor = tvm_forest.build(sys.argv[1])
+predictor = tvm_forest.build(sys.argv[1], schedule=lambda start: start)
 numpy.save(sys.argv[3], predictor.predict_margin(numpy.load(sys.argv[2])))
 """
 
@@ -493,7 +493,7 @@ def test_another_process_finds_the_code(folder: Path, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(33, 4)).astype(np.float32)
     model = tmp_path / "model.json"
     xgboost.train({"max_depth": 3}, xgboost.DMatrix(rows, np.arange(33.0)), 5).save_model(model)
-    predictor = tvm_forest.build(model)
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
     written = numbers_of_files(folder)
     np.save(tmp_path / "rows.npy", rows)
     command = [sys.executable, "-c", SECOND, model, tmp_path / "rows.npy", tmp_path / "found.npy"]

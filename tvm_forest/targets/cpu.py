@@ -6,6 +6,7 @@ takes: lowered IRModule and Target; gives: a TVM executable.
 from __future__ import annotations
 
 import functools
+import json
 from typing import Any
 
 import tvm
@@ -142,7 +143,14 @@ def _check_cpu(target: tvm.target.Target, cpu: str) -> None:
 
 def abilities(target: tvm.target.Target) -> frozenset[str]:
     """Return the CPU features and tuning hints of a target, by LLVM's names."""
-    return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+    return _list_abilities(str(target))
+
+
+@functools.lru_cache(maxsize=64)
+def _list_abilities(target: str) -> frozenset[str]:
+    """Return the abilities of a target in TVM's JSON form: a build asks for the same ten times."""
+    parsed = tvm.target.Target(json.loads(target))
+    return frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(parsed)))
 
 
 def instructions(target: tvm.target.Target) -> set[str]:
