@@ -1,7 +1,7 @@
 """Methods of a Predictor that return decisions: class numbers, rows above a threshold, best rows.
 
 takes: margins and values of a Predictor; gives: class numbers, int8 or int32; probabilities (R, C);
-bools; numbers of rows.
+bools; row numbers.
 """
 
 from __future__ import annotations

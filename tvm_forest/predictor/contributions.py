@@ -160,7 +160,7 @@ def fill_diagonal(interactions: Array, contributions: Array) -> Array:
     """Fill the diagonal of interactions (R, C, F + 1, F + 1), in place, and return them.
 
     The diagonal entry of a feature is its contribution (R, C, F + 1) minus its interactions with
-    other features, so each row of a matrix adds up to a contribution.
+    other features, so each line of a matrix adds up to a contribution.
     """
     place = np.arange(contributions.shape[-1])
     interactions[..., place, place] = 0
@@ -231,8 +231,8 @@ class ContributionMethods:
         """Return SHAP interaction values: contributions, split among pairs of features.
 
         Returns:
-            float64 (R, F + 1, F + 1), or (R, C, F + 1, F + 1) for several outputs. Each row adds up
-            to a feature's contribution; the last entry is the expected margin.
+            float64 (R, F + 1, F + 1), or (R, C, F + 1, F + 1) for several outputs. Line i of a
+            matrix adds up to the contribution of feature i; the last line, to the expected margin.
 
         Raises:
             UnsupportedModel, InputError: see `predict_contributions`.

@@ -4,7 +4,7 @@ takes: BuildRequest, Compiled, rows on the host; gives: margins, values, leaf nu
 values, as arrays.
 
     700 rows by bit planes in blocks of 512      rows 0 to 511 by the function of large batches
-                                                 rows 512 to 699 by the one of 188 rows
+                                                 rows 512 to 699 by that for batches of 188 rows
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class Functions:
         forest: the model in canonical form.
         target: the compilation target.
         arguments: for each function by name, the arrays of the model that it reads.
-        libraries: compiled libraries, in order.
-        smallest_batches: smallest batch of each function in `for_batches`, ascending.
+        libraries: compiled libraries, in the order in which `bind` added them.
+        smallest_batches: for each function of sums, the smallest batch that it serves, ascending.
+        for_batches: these functions.
         result_dtypes: dtypes of the arrays that a function of sums writes, see `result_names`;
             values are the last.
         margin_place: index of the margins among these.

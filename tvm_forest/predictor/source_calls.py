@@ -164,7 +164,7 @@ def _refuse_later_rounds(forest: Forest, iteration_range: Range, method: str) ->
 def _to_result(
     forest: Forest, margin: Array, method: str, call: NumberFunction = apply_numpy_function
 ) -> Any:
-    """Return the result of a Predictor's method, computed from margins (R, C)."""
+    """Return what the Predictor's method of this name returns for rows with margins (R, C)."""
     if method == "predict_margin":
         return squeeze(margin)
     value = forest.values_of(margin, call)

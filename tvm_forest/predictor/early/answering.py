@@ -111,7 +111,7 @@ class Answering:
         return found[0]
 
     def cut_at(self, whole: Predictor, ends: list[int]) -> Stretches:
-        """Return stretches that end after the given rounds; those of the last call are reused."""
+        """Return stretches that end after the given rounds, anew unless the last call's do."""
         with self._lock:
             if self._cut is None or self._cut.ends != ends:
                 self._cut = Stretches(whole, ends)

@@ -82,7 +82,7 @@ class Stretches:
         return Bounds(self.forest, self.ends)
 
     def run(self, rows: Array, n_jobs: int | None, decide: Decide) -> Array:
-        """Add trees to the sums of rows until all rows are decided.
+        """Add trees to the sums of rows, stretch by stretch, until no row is undecided.
 
         Args:
             rows: (R, row_width), from `to_rows`.

@@ -78,7 +78,8 @@ class LeafPlaces(NamedTuple):
         leaf: int64 (L,), the nodes that are leaves.
         order: int64 (L',), the nodes that are leaves of the source model, in the order in which
             users give values.
-        is_source: whether the forest has the signature of the model that was compiled.
+        is_source: whether the predictor's forest, which is in canonical form, has the signature of
+            the source model.
     """
 
     arguments: dict[str, list[int]]
@@ -141,7 +142,7 @@ def make_refreshed(present: Any, model: Any) -> Predictor:
 
 
 def _lay_out_anew(present: Any, forest: Forest) -> Predictor:
-    """Return the predictor of a model whose leaf values do not lie in arrays as they are."""
+    """Return the predictor of a model with other leaf values, by laying its trees out again."""
     return rounds.share_code(present, forest) or updating.build_alike(present, forest)
 
 
@@ -151,7 +152,8 @@ def _lay_out_anew(present: Any, forest: Forest) -> Predictor:
 def _find_places(present: Any) -> LeafPlaces | None:
     """Return where leaf values lie in the arrays of a predictor.
 
-    None if that depends on the values, or leaves are more than one number each, or too many.
+    None if these places depend on the values, if a leaf has more than one number, or if there are
+    too many leaves to give each a number of its own.
     """
     forest: Forest = present.forest
     leaf = np.flatnonzero(forest.is_leaf)

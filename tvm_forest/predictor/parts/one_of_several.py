@@ -171,7 +171,7 @@ def _make_schedules(forest: Forest) -> dict[int, Schedule]:
 
 
 def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Array]:
-    """Return the arrays for one output, in the function's order."""
+    """Return the arguments for one output: of some arrays only the part of its trees, in order."""
     parts = dict.fromkeys(PER_TREE, trees) | dict.fromkeys(
         ("base", SIZES), slice(output, output + 1)
     )
