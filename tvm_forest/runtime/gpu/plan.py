@@ -150,7 +150,7 @@ def write_python(
 
     Args:
         plan: the launch plan.
-        given: arrays that differ from call to call.
+        given: names of the arrays that differ from call to call.
         pointers: addresses of the other arrays, by name.
         arrays: arrays on the host that sizes depend on, by name.
         launchers: for each of `Plan.launches`, a function of stream, grid, block, bytes of shared
