@@ -26,7 +26,7 @@ MAX_SLOTS = 1 << 25
 
 
 def count_slots(depth: Array) -> Array:
-    """Return the numbers of slots, int64, of complete trees; a depth above 40 counts as 40."""
+    """Return how many slots each complete tree has, int64; a depth above 40 counts as 40."""
     return np.left_shift(2, np.minimum(depth, 40).astype(np.int64)) - 1
 
 

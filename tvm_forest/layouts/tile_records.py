@@ -275,6 +275,9 @@ class TileTree(TreeAccess):
 
 
 def _index_words(begin: int, count: int) -> Expr:
-    """Return the index of consecutive words in a record; TIR has no vector of one element."""
+    """Return the indices of `count` words of a record from `begin` on, as a vector.
+
+    For one word it is a scalar, since TIR has no vector of one element.
+    """
     first = tir.i64(begin)
     return first if count == 1 else tir.Ramp(first, tir.i64(1), count)

@@ -203,7 +203,7 @@ def find_tests(forest: Forest) -> DistinctTests:
 
 
 def _codes_of(forest: Forest, tests: DistinctTests, value: float) -> Array:
-    """Return the code of a value in each column, int64 (columns,), NaN excepted."""
+    """Return the code that a value, which is not NaN, has in each column, int64 (columns,)."""
     count = tests.cut <= value if forest.comparison == "<" else tests.cut < value
     return np.bincount(tests.column, count, len(tests.keys)).astype(np.int64)
 
