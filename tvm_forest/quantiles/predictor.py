@@ -249,7 +249,7 @@ class QuantilePredictor(Predictor):
             k: the largest number of training rows to return.
 
         Returns:
-            Nearest: their indices among the training rows, and the numbers of shared leaves.
+            Nearest: their indices among the training rows, and in how many trees they share a leaf.
 
         Raises:
             InputError: rows of the wrong kind, or no such k.
