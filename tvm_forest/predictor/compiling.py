@@ -68,7 +68,8 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     """Compile a request with `compile_forest`, or load its code from the cache or a bundle.
 
     Returns:
-        The request, with its schedules and the signature of the model; the compiled functions.
+        The request, with its schedules, and with the signature of the model if the cache knows it;
+        the compiled functions.
 
     Raises:
         ScheduleError, BuildError, InputError: see `compile_forest` and `check_machine`.

@@ -87,7 +87,7 @@ class Contributions:
         return self.complete(name, values)
 
     def find(self, name: Output, n_rows: int) -> BoundFunction:
-        """Return the function for a number of rows, compiled if necessary."""
+        """Return the function of an output for batches of `n_rows` rows, compiled if necessary."""
         if name not in self._bound:
             with _lock:
                 if name not in self._bound:
@@ -108,7 +108,10 @@ class Contributions:
         """Turn a compiled function's result into one value per column, or per pair of columns.
 
         Contributions get the expected margin as their last entry. The diagonal of interactions
-        and their last row are filled in later, see `fill_diagonal`.
+        is filled in later, see `fill_diagonal`.
+
+        Returns:
+            float64, contributions (R, C, F + 1) or interactions (R, C, F + 1, F + 1).
         """
         if name == CONTRIBUTIONS:
             values[:, :, -1] = self.tables.expected

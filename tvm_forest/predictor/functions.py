@@ -168,7 +168,7 @@ class Functions:
             POOL.serve(library, (lambda: library) if holds_pool else pool_code.compile_pool)
 
     def share(self, library: Library) -> Library:
-        """Return a library that a predictor of another model can use, whose code is the same."""
+        """Return a library of the same code, for a predictor of another model."""
         return library
 
     def to_tensor(self, array: Array) -> ModelArray:
@@ -257,7 +257,11 @@ class Functions:
                 self.run(self.for_batch(rest), part[end - begin :], beyond, n_jobs)
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """Return (R, n_places), the number or value of the leaf reached in each tree's place."""
+        """Return the numbers ("apply") or values ("per_tree") of the leaves that rows reach.
+
+        Returns:
+            (R, n_places), by place `round * C + class` of the tree.
+        """
         blocks = to_blocks(rows, self.forest)
         leaves = np.empty((len(blocks), self.n_places), self.leaf_dtype(name))
         for begin, part in split_blocks(blocks, self.forest, 1):
@@ -298,7 +302,7 @@ class Functions:
 
 
 def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: int) -> None:
-    """Run with helper threads; serially if another call uses them and sums keep their order."""
+    """Run a function with helper threads; without, if another call has them and order is kept."""
     helpers = min(threads, available_cores()) - 1
     if not POOL.run(function.parallel, arguments, helpers, waits=not function.keeps_order):
         function.serial(*arguments)

@@ -82,7 +82,7 @@ class Stretches:
         return Bounds(self.forest, self.ends)
 
     def run(self, rows: Array, n_jobs: int | None, decide: Decide) -> Array:
-        """Add trees to the sums of rows, stretch by stretch, until no row is undecided.
+        """Add trees to the sums of rows, stretch by stretch, as long as rows are undecided.
 
         Args:
             rows: (R, row_width), from `to_rows`.

@@ -114,6 +114,12 @@ def to_numbers(
     has to replace the numbers of rows for which `column.missing` is true. Without `known`, labels
     that the model takes for numbers are returned as numbers.
 
+    Args:
+        column: the column, after `find_labels`.
+        known: the model's labels, in the order of their codes; None if it has none.
+        at, name: index and name of the column, for messages.
+        forest: the model.
+
     Raises:
         InputError: labels where the model has numbers, or the other way round; or labels of another
             type than those of the model.
@@ -151,7 +157,7 @@ def to_numbers(
 def _check_texts(
     labels: Sequence[Any], known: tuple[Any, ...] | None, at: int, name: str, forest: Forest
 ) -> None:
-    """Raise InputError for strings where the model has numbers, or labels that are not strings."""
+    """Raise InputError if a column holds strings, but the model has numbers or other labels."""
     text = next(label for label in labels if isinstance(label, str))
     found = f"column '{name}' holds texts such as {text!r:.80}, and"
     is_number = forest.labels_are_numbers or at not in list_tested(forest)

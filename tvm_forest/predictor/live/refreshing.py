@@ -251,7 +251,7 @@ def _order_leaves(forest: Forest) -> Array:
 
 
 def _share(known: Forest, forest: Forest, names: Iterable[str]) -> None:
-    """Set attributes of `forest` to those of `known`, as far as `known` has these names."""
+    """Set the attributes `names` of `forest` to those of `known`, as far as `known` has them."""
     values = vars(known)
     vars(forest).update((name, values[name]) for name in names if name in values)
 
@@ -294,7 +294,7 @@ def _with_values(forest: Forest, leaf: Array, values: Array) -> Forest:
 
 
 def _sign(present: Any, forest: Forest) -> str:
-    """Return a signature for a model with other leaf values, of which only `forest` is there.
+    """Return a signature for `forest`, the present model with an array of leaf values of a user.
 
     `forest` is in canonical form, and `Forest.signature` is of the source model's form. So the
     result is a digest of the present predictor's signature and of all leaf values.

@@ -179,7 +179,7 @@ def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Ar
 
 
 def _read_numbers(which: Any, n_rows: int, n_outputs: int) -> Array:
-    """Return the output numbers as int64 (R,).
+    """Check the argument `which`, numbers of outputs, and return it as int64 (R,).
 
     Raises:
         InputError: they are not valid, or not as many as rows.

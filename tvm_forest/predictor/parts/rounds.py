@@ -117,7 +117,7 @@ def columns_of_rounds(whole: Predictor, begin: int, end: int) -> Array:
 
 
 def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None:
-    """Return a predictor whose arrays have zero leaves in the trees of other rounds.
+    """Return a predictor in whose arrays leaves of other rounds' trees change no margin.
 
     It shares all code, as no node is removed. None if that is impossible: the code of an average
     divides by the number of trees, and numbered leaf values may become fewer.
