@@ -75,6 +75,11 @@ class TileRecord:
     def of(cls, forest: Forest, links: int, feature: str | None = None) -> TileRecord:
         """Choose the narrowest record that holds the tiles of a forest.
 
+        Args:
+            forest: a forest with tiles.
+            links: see the attribute.
+            feature: type of the feature numbers, such as "uint8"; None for the narrowest.
+
         Raises:
             BuildError: features of the requested type do not fill a word.
         """
