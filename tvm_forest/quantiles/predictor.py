@@ -46,7 +46,7 @@ class Nearest(NamedTuple):
 
 
 def _lack(name: str, remedy: str) -> Any:
-    """Return a method that raises an error, to replace a method of Predictor."""
+    """Return a method that refuses, with a remedy, in place of Predictor's method `name`."""
 
     def refuse(self: Any, *given: Any, **named: Any) -> NoReturn:
         """Raise UnsupportedModel: quantile forests have no such method."""
