@@ -72,7 +72,7 @@ def find_occupants(
         forest: the model.
         size: E, number of elements of the layout.
         place: function of tree (T, 1) and slot (S,), int64 each, that returns elements (T, S).
-        trees: int64, numbers of the trees; None for all.
+        trees: int64, the trees to place; None for all.
         depths: (T,), last level of each tree, at least its depth; None for its depth.
 
     Returns:

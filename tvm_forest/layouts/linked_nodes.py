@@ -110,7 +110,14 @@ def show_nodes(number: Array, code: Array, inner: Array, leaf: Array) -> Columns
 
 
 def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> NodeTest:
-    """Return a node's test, given its feature field: the feature, and the flag DEFAULT_LEFT."""
+    """Return a node's test.
+
+    Args:
+        threshold: the node's threshold.
+        code: the node's feature field: the feature, and the flag DEFAULT_LEFT.
+        any_left: whether some node of the model has the flag.
+        hold: see `Hold`.
+    """
     if not any_left:
         return NodeTest(threshold, code.astype("int64"), None)
     code = hold("code", code)
