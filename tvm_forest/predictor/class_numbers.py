@@ -208,7 +208,7 @@ class EarlyMethods:
 
     @cached_property
     def _early(self: Any) -> answering.Answering:
-        """The early-stopping code of this predictor, made on first use."""
+        """The object that answers these methods by early stopping, made on first use."""
         return answering.Answering()
 
 

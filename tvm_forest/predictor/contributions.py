@@ -172,7 +172,7 @@ def fill_diagonal(interactions: Array, contributions: Array) -> Array:
 
 
 def shape_contributions(forest: Forest, values: Array) -> Array:
-    """Return contributions (R, C, F + 1) in the shape of the source library."""
+    """Return contributions (R, C, F + 1) in the shape in which the source library gives them."""
     if values.shape[1] == 1:
         return values[:, 0]
     if not forest.source.startswith(FLATTENS):

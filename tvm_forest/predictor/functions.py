@@ -186,7 +186,7 @@ class Functions:
         return self.for_batches[max(0, bisect_right(self.smallest_batches, n_rows) - 1)]
 
     def find(self, name: Output) -> BoundFunction:
-        """Return a function by name, compiling it if it was left out."""
+        """Return the function of an output by name; it is compiled now if it is not there yet."""
         if name not in self._by_name:
             with _compile_lock:
                 if name not in self._by_name:

@@ -226,7 +226,7 @@ def _read_count(name: str, arguments: dict[str, Any]) -> int:
 def _predict_as_catboost(
     predictor: Predictor, rows: Any, jobs: int | None, rounds: Range, asked: Any
 ) -> Array:
-    """Predict as CatBoost does for a `prediction_type`."""
+    """Predict as CatBoost does if `prediction_type` is `asked`; None as `Predictor.predict`."""
     if asked is None:
         return predictor.predict(rows, jobs, rounds)
     known = prediction_types.list_types(predictor.forest)

@@ -98,7 +98,7 @@ def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Fore
 
 
 def is_listed(column: FrameColumn, at: int, forest: Forest) -> bool:
-    """Return whether the next list of `Forest.pandas_categories` belongs to a frame's column."""
+    """Return whether a frame's column is one of those that `Forest.pandas_categories` counts."""
     if column.labels is None or not forest.pandas_categories:
         return False
     is_empty = column.is_text and not column.labels  # it may be one of texts or of numbers
@@ -191,7 +191,11 @@ def _read_numeric_labels(column: FrameColumn, name: str) -> Array:
 
 
 def _spell_label(label: Any, name: str) -> str | None:
-    """Return a label as the string by which YDF knows it."""
+    """Return a label as the string by which YDF knows it; None stays None.
+
+    Raises:
+        InputError: it is no bool, integer or string.
+    """
     if isinstance(label, bool | np.bool_):
         return "true" if label else "false"
     if isinstance(label, int | np.integer):

@@ -245,7 +245,7 @@ def _bits_of(values: Array) -> np.dtype[Any]:
 
 
 def _order_leaves(forest: Forest) -> Array:
-    """Return the leaves of the source model tree by tree, each in the order of their numbers."""
+    """Return the leaves of the source model, tree by tree, in the order of their numbers there."""
     leaf = np.flatnonzero(forest.is_leaf & (forest.tree_id[forest.node_tree] >= 0))
     return leaf[np.lexsort((forest.node_id[leaf], forest.tree_id[forest.node_tree[leaf]]))]
 
@@ -257,7 +257,16 @@ def _share(known: Forest, forest: Forest, names: Iterable[str]) -> None:
 
 
 def _with_values(forest: Forest, leaf: Array, values: Array) -> Forest:
-    """Return a forest with the leaf values that a user gives in the order of the source model."""
+    """Return a forest with other leaf values.
+
+    Args:
+        forest: the model in canonical form.
+        leaf: its leaves in the order in which users give values, see `_order_leaves`.
+        values: the values that a user gives.
+
+    Raises:
+        InputError: see `LiveMethods.update_leaves`.
+    """
     more = (
         (forest.is_linear, "which are linear"),
         (forest.copied_value is not None or forest.bare_value is not None, "which are weighed"),

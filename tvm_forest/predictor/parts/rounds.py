@@ -160,9 +160,9 @@ def with_arguments(
 
 
 def list_layouts(laid_out: LaidOut) -> list[Any]:
-    """Return what code depends on about its arrays: layouts, shapes and dtypes.
+    """Return the properties of arrays on which code depends: their layouts, shapes and dtypes.
 
-    Code for one model can read the arrays of another if both results are equal.
+    Code for one model can read the arrays of another if these are equal for both.
     """
     sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
     return [sizes, laid_out.layouts]
