@@ -17,5 +17,5 @@ class ModelArray(NamedTuple):
     array: Array
 
     def numpy(self) -> Array:
-        """Return the array itself, by the name that arrays on a GPU have for a copy on the host."""
+        """Return the array itself, as `DeviceArray.numpy` returns a copy on the host."""
         return self.array

@@ -91,7 +91,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
-        """Rebuild a plan from the output of `to_json`, also if that has been JSON text since."""
+        """Rebuild a plan from the output of `to_json`, which may have been JSON text meanwhile."""
         return cls(tuple(data["parameters"]), tuple(map(_read_step, data["steps"])))
 
 
