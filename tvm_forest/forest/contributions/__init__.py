@@ -315,7 +315,7 @@ class _Paths:
 
 
 def contribution_arrays(tables: ContributionTables, name: str, looks_up: bool) -> dict[str, Array]:
-    """Return the arrays, flat, that function `name` reads; `looks_up`: tables of subtrees."""
+    """Return the arrays that function `name` reads, flat: with `looks_up`, those of subtrees."""
     if name == CONTRIBUTIONS and looks_up:
         found = tables.subtrees.arrays
         return {key: x.ravel() if x.size else np.zeros(1, x.dtype) for key, x in found.items()}
