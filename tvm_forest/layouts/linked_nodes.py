@@ -33,7 +33,7 @@ def any_default_left(forest: Forest) -> bool:
 
 
 def link_nodes(forest: Forest, place: Array) -> Array:
-    """Return the link of every node, int64 (N,); its child is a number within the tree.
+    """Return the link of every node, int64 (N,), in which a child has its number within the tree.
 
     Args:
         place: number of each node, int64 (N,), with the right child after the left one; the root of

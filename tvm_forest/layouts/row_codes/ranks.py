@@ -197,7 +197,7 @@ def rank_tests(forest: Forest, by_levels: bool = False) -> RankedTests:
 
 
 def find_tests(forest: Forest) -> DistinctTests:
-    """Return the distinct tests of a forest, with at least one column."""
+    """Return the distinct tests of a forest; there is a column even if there is no test."""
     tests = forest.distinct_tests
     return tests if len(tests.keys) else tests._replace(keys=np.zeros(1, np.int64))
 
