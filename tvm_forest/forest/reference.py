@@ -160,7 +160,7 @@ def name_classes(forest: Forest, classes: Array) -> Array:
 
 
 def _rank_nan_as_cpp(score: Array) -> Array:
-    """Replace NaN in scores (R, C) so that numpy's argmax is that of C++: only a first NaN wins."""
+    """Return scores (R, C) with -inf for NaN beyond column 0: in C++, only a first NaN wins."""
     ranked = np.where(np.isnan(score), -np.inf, score)
     ranked[:, 0] = score[:, 0]
     return ranked

@@ -226,7 +226,7 @@ def _read_count(name: str, arguments: dict[str, Any]) -> int:
 def _predict_as_catboost(
     predictor: Predictor, rows: Any, jobs: int | None, rounds: Range, asked: Any
 ) -> Array:
-    """Predict as CatBoost does if `prediction_type` is `asked`; None as `Predictor.predict`."""
+    """Predict as CatBoost does if its `prediction_type` is `asked`; if None, as for its default."""
     if asked is None:
         return predictor.predict(rows, jobs, rounds)
     known = prediction_types.list_types(predictor.forest)

@@ -197,7 +197,7 @@ class _Estimate(NamedTuple):
 
         Args:
             leaves: int32 (R, T), the leaves that rows reach.
-            places: arrays (R, Q) or (1, Q) of places, whole numbers from 0, the smallest sample.
+            places: arrays (R, Q) or (1, Q) of places, whole numbers; that of the smallest is 0.
 
         Returns:
             For each array of places, the samples there, float64 (R, Q).

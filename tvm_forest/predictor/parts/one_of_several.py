@@ -171,7 +171,7 @@ def _make_schedules(forest: Forest) -> dict[int, Schedule]:
 
 
 def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Array]:
-    """Return the arguments for one output: of some arrays only the part of its trees, in order."""
+    """Return the arguments for one output, in order: of arrays per tree, the part of its trees."""
     parts = dict.fromkeys(PER_TREE, trees) | dict.fromkeys(
         ("base", SIZES), slice(output, output + 1)
     )
