@@ -175,7 +175,7 @@ def take_schedule(given: Any, forest: Forest) -> Any:
 
     Raises:
         ScheduleError: an annotation is invalid, the loops do not form one nest, the module does
-            not have exactly one function of sums, or this is not one of the model.
+            not have exactly one function of sums, or this function is of another model.
     """
     module = given.mod if isinstance(given, s_tir.Schedule) else given
     if not isinstance(module, tvm.IRModule):

@@ -103,5 +103,11 @@ def count_mean_hops(forest: Forest) -> float:
 
 
 def _sums(cell: Array, numbers: Array, n_cells: int) -> Array:
-    """Return the sum of the numbers of each cell, int64 (n_cells,); exact below 2**53."""
+    """Add up numbers by cell; return the sums, int64 (n_cells,), which are exact below 2**53.
+
+    Args:
+        cell: for each number, the index of the cell, such as a node or a tree, that it belongs to.
+        numbers: the numbers, such as hits.
+        n_cells: the number of cells.
+    """
     return np.bincount(cell, weights=numbers, minlength=n_cells).astype(np.int64)

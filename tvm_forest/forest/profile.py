@@ -187,7 +187,7 @@ class LeafCounter:
         self._keys = keys[self._by_key]
 
     def count(self, ids: Array) -> Array:
-        """Return the rows at each leaf, int64 (L,).
+        """Return how many rows reach each leaf, int64 (L,), given `ids` as for `of_leaves`.
 
         Raises:
             InputError: see `Profile.of_leaves`.
@@ -232,7 +232,10 @@ def with_hits(forest: Forest, profile: Profile | None) -> Forest:
 
 
 def _list_leaves(forest: Forest) -> tuple[Array, Array]:
-    """Return the leaves tree by tree in level order, int64 (L,), and where each tree's begin."""
+    """Return the leaves tree by tree in level order, int64 (L,), and where those of a tree begin.
+
+    The latter has T + 1 entries; the last is L.
+    """
     order, _ = order_by_level(forest)
     leaf = order[forest.is_leaf[order]]
     return leaf, np.searchsorted(forest.node_tree[leaf], np.arange(forest.n_trees + 1))

@@ -160,7 +160,7 @@ def name_classes(forest: Forest, classes: Array) -> Array:
 
 
 def _rank_nan_as_cpp(score: Array) -> Array:
-    """Return scores (R, C) whose numpy argmax is that of C++, where only a first NaN wins."""
+    """Return scores (R, C) with -inf for NaN beyond column 0: in C++, only a first NaN wins."""
     ranked = np.where(np.isnan(score), -np.inf, score)
     ranked[:, 0] = score[:, 0]
     return ranked

@@ -1,6 +1,6 @@
 """The categories that a model lists, and the option to refuse all others.
 
-takes: Forest, columns as a user names them; gives: known categories by column; numbers of columns.
+takes: Forest, columns as a user names them; gives: known categories by column; column indices.
 
 A model knows the categories that it lists as those of its training rows. Some models list none:
 they have only sets of categories, which do not show which non-members occurred in training.
@@ -44,7 +44,7 @@ def list_by_column(forest: Forest) -> dict[int, Array]:
 
 
 def choose_columns(forest: Forest, columns: bool | Sequence[str | int]) -> tuple[int, ...]:
-    """Return the numbers of the columns whose unseen categories are refused.
+    """Return the indices of the columns whose unseen categories are refused, ascending.
 
     Args:
         forest: the model.

@@ -307,7 +307,7 @@ class BitTree(NearTree):
         return tir.BufferLoad(self.buffers["leaf_id"], [self.leaf_at + number])
 
     def heads(self) -> list[Expr]:
-        """Return loads to prefetch the first test and selection; a tree has one or the other."""
+        """Return loads to prefetch the first test and selection, of which a tree has only one."""
         return [self.plane(0), *([self.selection(tir.i64(0))] if self.layout.lists else [])]
 
     def leaf_bytes(self) -> Expr:

@@ -26,7 +26,7 @@ MAX_SLOTS = 1 << 25
 
 
 def count_slots(depth: Array) -> Array:
-    """Return the numbers of slots, int64, of complete trees; a depth above 40 counts as 40."""
+    """Return how many slots each complete tree has, int64; a depth above 40 counts as 40."""
     return np.left_shift(2, np.minimum(depth, 40).astype(np.int64)) - 1
 
 
@@ -72,7 +72,7 @@ def find_occupants(
         forest: the model.
         size: E, number of elements of the layout.
         place: function of tree (T, 1) and slot (S,), int64 each, that returns elements (T, S).
-        trees: int64, numbers of the trees; None for all.
+        trees: int64, the trees to place; None for all.
         depths: (T,), last level of each tree, at least its depth; None for its depth.
 
     Returns:

@@ -171,9 +171,9 @@ def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Arr
         levels: levels of all trees.
 
     Returns:
-        int64, inner nodes in the order of their bytes, and trees that are single leaves; int64,
-        leaves in the order of their table; int64 (N,), place of every node on its level; uint64
-        (levels,), word of every level.
+        int64, the nodes that have bytes, in their order: inner nodes, and leaves that are roots;
+        int64, leaves in the order of their table; int64 (N,), place of every node on its level;
+        uint64 (levels,), word of every level.
     """
     root = forest.hop_depth == 0
     level = first[forest.node_tree] + forest.hop_depth
@@ -192,7 +192,13 @@ def _number_nodes(forest: Forest, first: Array, levels: int) -> tuple[Array, Arr
 
 
 def _group_nodes(nodes: Array, group: Array, groups: int) -> tuple[Array, Array]:
-    """Return the nodes sorted by group, and the index in them at which each group begins."""
+    """Return the nodes sorted by group, and for each group the index of its first node in them.
+
+    Args:
+        nodes: int64, numbers of nodes through the whole forest.
+        group: (N,), the number of every node's group.
+        groups: number of groups.
+    """
     own = group[nodes].astype(np.min_scalar_type(groups))  # small types are sorted much faster
     order = nodes[np.argsort(own, kind="stable")]
     count = np.bincount(own, minlength=groups)

@@ -33,7 +33,7 @@ def any_default_left(forest: Forest) -> bool:
 
 
 def link_nodes(forest: Forest, place: Array) -> Array:
-    """Return the link of every node, int64 (N,); its child is a number within the tree.
+    """Return the link of every node, int64 (N,), in which a child has its number within the tree.
 
     Args:
         place: number of each node, int64 (N,), with the right child after the left one; the root of
@@ -110,7 +110,14 @@ def show_nodes(number: Array, code: Array, inner: Array, leaf: Array) -> Columns
 
 
 def decode_test(threshold: Expr, code: Expr, any_left: bool, hold: Hold) -> NodeTest:
-    """Return a node's test, given its feature field: the feature, and the flag DEFAULT_LEFT."""
+    """Return a node's test.
+
+    Args:
+        threshold: the node's threshold.
+        code: the node's feature field: the feature, and the flag DEFAULT_LEFT.
+        any_left: whether some node of the model has the flag.
+        hold: see `Hold`.
+    """
     if not any_left:
         return NodeTest(threshold, code.astype("int64"), None)
     code = hold("code", code)

@@ -219,7 +219,7 @@ def _join_tiles(levels: list[Array]) -> Array:
 
 
 def _pad(fields: Array, ahead: int) -> Array:
-    """Put columns and ranks (2, n, k) side by side, and append `ahead` rows of zeros.
+    """Return columns and ranks (2, n, k) side by side, (n + ahead, 2 k), with zeros at the end.
 
     Walks read ahead of the last octet, see `WAITING`.
     """

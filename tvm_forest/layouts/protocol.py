@@ -367,7 +367,7 @@ def refuse_types(layout: Any, types: Types) -> None:
 
 
 def _check_values(forest: Forest, field: str, name: str) -> None:
-    """Refuse values that do not fit the requested type, and thresholds narrower than rows."""
+    """Refuse a field's values that do not fit type `name`, and thresholds narrower than rows."""
     if field == "feature":
         values, wrong = forest.feature, forest.feature >> bits_of(name) > 0
     elif name == "float32" and forest.row_dtype != "float32":

@@ -43,7 +43,7 @@ class RankedNodeBits(NamedTuple):
         rank: bits of a rank, 8 or 16.
         column: bits of a column number.
         link: bits of the largest link, the flag of inner nodes included.
-        word: bits available.
+        word: bits of a node, into which these have to fit.
     """
 
     rank: int

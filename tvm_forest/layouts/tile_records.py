@@ -75,6 +75,11 @@ class TileRecord:
     def of(cls, forest: Forest, links: int, feature: str | None = None) -> TileRecord:
         """Choose the narrowest record that holds the tiles of a forest.
 
+        Args:
+            forest: a forest with tiles.
+            links: see the attribute.
+            feature: type of the feature numbers, such as "uint8"; None for the narrowest.
+
         Raises:
             BuildError: features of the requested type do not fill a word.
         """
@@ -275,6 +280,9 @@ class TileTree(TreeAccess):
 
 
 def _index_words(begin: int, count: int) -> Expr:
-    """Return the index of consecutive words in a record; TIR has no vector of one element."""
+    """Return the indices of `count` words of a record from `begin` on, as a vector.
+
+    For one word it is a scalar, since TIR has no vector of one element.
+    """
     first = tir.i64(begin)
     return first if count == 1 else tir.Ramp(first, tir.i64(1), count)

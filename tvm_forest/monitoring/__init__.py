@@ -61,8 +61,8 @@ class Monitor:
 
     It has the methods of the predictor. Rows of `predict`, `predict_proba`, `predict_margin`,
     `predict_value` and `predict_class` are observed, others by `observe`. Any number of threads may
-    call it; a copy, such as an unpickled one, has observed no rows. It goes on with the trees of
-    the model that it was made for; make another one for a model that takes its place by `update`.
+    call it; a copy, such as an unpickled one, has observed no rows. Leaves are those of the model
+    that the monitor was made for: after an `update` of the predictor, make another monitor.
 
     Attributes:
         predictor: the predictor that is watched.

@@ -1,7 +1,7 @@
 """How far the rows that are predicted differ from those of a profile.
 
-takes: numbers of rows at each leaf, observed and of the profile; gives: Drift, and its metrics for
-Prometheus.
+takes: how many rows reach each leaf, of those observed and of the profile; gives: Drift, and its
+metrics for Prometheus.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Drift:
         expected_psi: float64 (T,), about what chance alone gives for so many rows and leaves.
         distance: float64 (T,), the Jensen-Shannon distance of the shares p and q, with nothing
             added, from 0 to 1.
-        hops: mean number of hops of an observed row in a tree; NaN in the same cases.
+        hops: mean number of hops of an observed row in a tree; NaN in the same cases as `psi`.
         reference_hops: mean number of hops of the profile's rows; NaN if there are none.
         missing: float64 (F,), share of missing values in each column; categories that the model
             takes for missing are among them. NaN if no row was observed.

@@ -1,4 +1,4 @@
-"""Stores the arrays that a library's functions read as parts of an archive.
+"""Turns the arrays that a library's functions read into parts of an archive, and back.
 
 takes: the arrays of each function; gives: parts, and the part names of each function.
 
@@ -17,7 +17,7 @@ Names = dict[str, list[str]]
 
 
 def to_parts(arguments: Mapping[str, Sequence[Array]]) -> tuple[dict[str, Array], Names]:
-    """Return each distinct array by name, and the names of the arrays that each function reads."""
+    """Return each distinct array by its part name, and the part names of each function's arrays."""
     known: dict[bytes, str] = {}
     parts: dict[str, Array] = {}
     names: Names = {function: [] for function in arguments}
@@ -32,5 +32,5 @@ def to_parts(arguments: Mapping[str, Sequence[Array]]) -> tuple[dict[str, Array]
 
 
 def from_parts(parts: Mapping[str, Any], names: Names) -> dict[str, list[Array]]:
-    """Return the arrays of each function; arrays are shared as before."""
+    """Return the arrays of each function; functions share them as before `to_parts`."""
     return {function: [parts[name] for name in own] for function, own in names.items()}

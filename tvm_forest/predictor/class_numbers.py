@@ -1,7 +1,7 @@
 """Methods of a Predictor that return decisions: class numbers, rows above a threshold, best rows.
 
 takes: margins and values of a Predictor; gives: class numbers, int8 or int32; probabilities (R, C);
-bools; numbers of rows.
+bools; row numbers.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class EarlyMethods:
 
     @cached_property
     def _early(self: Any) -> answering.Answering:
-        """The early-stopping code of this predictor, made on first use."""
+        """The object that answers these methods by early stopping, made on first use."""
         return answering.Answering()
 
 

@@ -68,7 +68,8 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
     """Compile a request with `compile_forest`, or load its code from the cache or a bundle.
 
     Returns:
-        The request, with its schedules and the signature of the model; the compiled functions.
+        The request, with its schedules, and with the signature of the model if the cache knows it;
+        the compiled functions.
 
     Raises:
         ScheduleError, BuildError, InputError: see `compile_forest` and `check_machine`.
@@ -203,7 +204,7 @@ def _lay_out(request: BuildRequest, place: _Place | None) -> tuple[BuildRequest,
 def _describe_kinds(
     request: BuildRequest, laid_out: LaidOut, *, in_bundle: bool = False
 ) -> dict[str, str]:
-    """Return the cache key of each function's kind, by the function's name."""
+    """Return the key of each function's kind, in the cache or a bundle, by the function's name."""
     laid = (x for x in laid_out.functions if isinstance(x, LaidFunction))
     kinds = {x.name: describe_kind(x) for x in laid}
     if in_bundle:
@@ -216,10 +217,15 @@ def _describe_kinds(
 
 
 def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[CodeOf]:
-    """Return the libraries with the code of functions, given the key of each one's kind, by name.
+    """Return the libraries that hold the code of functions.
 
-    Libraries are those that run in this process already, else from the cache. Functions whose code
-    is not there are left out.
+    A library is one that this process runs already, or else is loaded from the cache. Functions
+    whose code is in neither are left out.
+
+    Args:
+        cache: the cache.
+        kinds: the key of each function's kind, by the function's name.
+        target: the target of the code.
     """
     symbols, libraries = dict[str, dict[str, str]](), dict[str, Library | None]()
     for name, kind in kinds.items():
@@ -243,7 +249,7 @@ def _find_code(cache: CodeCache, kinds: dict[str, str], target: Target) -> list[
 
 
 def _run(cache: CodeCache, code: CodeOf) -> CodeOf:
-    """Return code, after recording in `_running` that this process runs it, by its kinds."""
+    """Return the code; record in `_running`, under each of its kinds, that this process runs it."""
     _running.update(((cache.folder, kind), code) for kind in code.kinds)
     return code
 

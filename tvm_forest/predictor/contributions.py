@@ -87,7 +87,7 @@ class Contributions:
         return self.complete(name, values)
 
     def find(self, name: Output, n_rows: int) -> BoundFunction:
-        """Return the function for a number of rows, compiled if necessary."""
+        """Return the function of an output for batches of `n_rows` rows, compiled if necessary."""
         if name not in self._bound:
             with _lock:
                 if name not in self._bound:
@@ -108,7 +108,10 @@ class Contributions:
         """Turn a compiled function's result into one value per column, or per pair of columns.
 
         Contributions get the expected margin as their last entry. The diagonal of interactions
-        and their last row are filled in later, see `fill_diagonal`.
+        is filled in later, see `fill_diagonal`.
+
+        Returns:
+            float64, contributions (R, C, F + 1) or interactions (R, C, F + 1, F + 1).
         """
         if name == CONTRIBUTIONS:
             values[:, :, -1] = self.tables.expected
@@ -160,7 +163,7 @@ def fill_diagonal(interactions: Array, contributions: Array) -> Array:
     """Fill the diagonal of interactions (R, C, F + 1, F + 1), in place, and return them.
 
     The diagonal entry of a feature is its contribution (R, C, F + 1) minus its interactions with
-    other features, so each row of a matrix adds up to a contribution.
+    other features, so each line of a matrix adds up to a contribution.
     """
     place = np.arange(contributions.shape[-1])
     interactions[..., place, place] = 0
@@ -169,7 +172,7 @@ def fill_diagonal(interactions: Array, contributions: Array) -> Array:
 
 
 def shape_contributions(forest: Forest, values: Array) -> Array:
-    """Return contributions (R, C, F + 1) in the shape of the source library."""
+    """Return contributions (R, C, F + 1) in the shape in which the source library gives them."""
     if values.shape[1] == 1:
         return values[:, 0]
     if not forest.source.startswith(FLATTENS):
@@ -231,8 +234,8 @@ class ContributionMethods:
         """Return SHAP interaction values: contributions, split among pairs of features.
 
         Returns:
-            float64 (R, F + 1, F + 1), or (R, C, F + 1, F + 1) for several outputs. Each row adds up
-            to a feature's contribution; the last entry is the expected margin.
+            float64 (R, F + 1, F + 1), or (R, C, F + 1, F + 1) for several outputs. Line i of a
+            matrix adds up to the contribution of feature i; the last line, to the expected margin.
 
         Raises:
             UnsupportedModel, InputError: see `predict_contributions`.

@@ -104,7 +104,8 @@ class DevicePredictor(Predictor):
     def start(self, rows: DeviceRows, stream: int = 0) -> tuple[DeviceArray, DeviceArray]:
         """Start the computation for rows from `put`; return margins and values, both (R, C).
 
-        They are one array if the link is the identity.
+        They are one array if the link is the identity. `stream` is the driver's handle of the
+        stream for the work; 0 is the default one.
         """
         now: Any = self._present or self
         functions, n_rows = now._functions, rows.shape[0]

@@ -4,7 +4,7 @@ takes: BuildRequest, Compiled, rows on the host; gives: margins, values, leaf nu
 values, as arrays.
 
     700 rows by bit planes in blocks of 512      rows 0 to 511 by the function of large batches
-                                                 rows 512 to 699 by the one of 188 rows
+                                                 rows 512 to 699 by that for batches of 188 rows
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class Functions:
         forest: the model in canonical form.
         target: the compilation target.
         arguments: for each function by name, the arrays of the model that it reads.
-        libraries: compiled libraries, in order.
-        smallest_batches: smallest batch of each function in `for_batches`, ascending.
+        libraries: compiled libraries, in the order in which `bind` added them.
+        smallest_batches: for each function of sums, the smallest batch that it serves, ascending.
+        for_batches: these functions.
         result_dtypes: dtypes of the arrays that a function of sums writes, see `result_names`;
             values are the last.
         margin_place: index of the margins among these.
@@ -167,7 +168,7 @@ class Functions:
             POOL.serve(library, (lambda: library) if holds_pool else pool_code.compile_pool)
 
     def share(self, library: Library) -> Library:
-        """Return a library that a predictor of another model can use, whose code is the same."""
+        """Return a library of the same code, for a predictor of another model."""
         return library
 
     def to_tensor(self, array: Array) -> ModelArray:
@@ -185,7 +186,7 @@ class Functions:
         return self.for_batches[max(0, bisect_right(self.smallest_batches, n_rows) - 1)]
 
     def find(self, name: Output) -> BoundFunction:
-        """Return a function by name, compiling it if it was left out."""
+        """Return the function of an output by name; it is compiled now if it is not there yet."""
         if name not in self._by_name:
             with _compile_lock:
                 if name not in self._by_name:
@@ -258,7 +259,11 @@ class Functions:
                 self.run(self.for_batch(rest), part[end - begin :], beyond, n_jobs)
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """Return (R, n_places), the number or value of the leaf reached in each tree's place."""
+        """Return the numbers ("apply") or values ("per_tree") of the leaves that rows reach.
+
+        Returns:
+            (R, n_places), by place `round * C + class` of the tree.
+        """
         blocks = to_blocks(rows, self.forest)
         leaves = np.empty((len(blocks), self.n_places), self.leaf_dtype(name))
         for begin, part in split_blocks(blocks, self.forest, 1):
@@ -299,7 +304,7 @@ class Functions:
 
 
 def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: int) -> None:
-    """Run with helper threads; serially if another call uses them and sums keep their order."""
+    """Run a function with helper threads; without, if another call has them and order is kept."""
     helpers = min(threads, available_cores()) - 1
     if not POOL.run(function.parallel, arguments, helpers, waits=not function.keeps_order):
         function.serial(*arguments)

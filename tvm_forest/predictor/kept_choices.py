@@ -38,8 +38,10 @@ class KeptChoice(NamedTuple):
     """The schedules chosen for a model.
 
     Attributes:
-        sizes: numbers by which similarity is measured.
-        points: point by smallest batch, each with whether its rows are shared among threads.
+        sizes: the model's numbers of nodes, of hops and of tests; those of a similar model are
+            nearly the same.
+        points: by the smallest batch that it serves, the point of each schedule, and whether
+            threads share the rows of such a batch.
     """
 
     sizes: list[int]

@@ -58,8 +58,8 @@ class Predictor(
         target: the compilation target.
         library: TVM's executable, or a LinkedLibrary, which holds machine code only, if it comes
             from a file or the cache; `source` gives its text. On a GPU, a KernelLibrary.
-        columns: (T, W), the places `round * C + class` of each tree of the source model.
-        arguments: for each function, the arrays between the rows and its outputs.
+        columns: (T, W), for each tree of the source model, its columns in results per tree.
+        arguments: for each function by name, the arrays of the model that it reads.
         libraries: all compiled libraries, each with the names of its functions.
         model_bytes: size of the arrays that `predict` reads, for all batches together.
         n_jobs: threads of calls that do not give `n_jobs`; None for all cores when a batch is

@@ -173,7 +173,8 @@ def from_bytes(
 def read_saved(path: str) -> tuple[BuildRequest, dict[str, Any], str]:
     """Return the build request of a saved predictor; its code is not loaded.
 
-    Also returns the CPU features that the code needs, and the version that wrote it.
+    Also returns what its code needs of a machine, see `MachineCode.made_for`, and the version of
+    this package that wrote the file.
 
     Raises:
         ModelFormatError: see `load_predictor`.
@@ -274,7 +275,17 @@ def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -
 def _load(
     stored: dict[str, Any], number: int, parts: dict[str, Any], target: Target
 ) -> CodeOf | str:
-    """Load a library, or return why its code cannot run here."""
+    """Load a library, or return why its code cannot run here.
+
+    Args:
+        stored: the manifest's fields about the library.
+        number: its number among the libraries of the file, from 0.
+        parts: the parts of the archive.
+        target: the target of the code.
+
+    Raises:
+        ValueError: its functions are not those whose arrays are stored.
+    """
     form, made_for = stored["code"]["form"], stored["code"]["made_for"]
     obstacle = find_obstacle(made_for)
     if obstacle is not None:

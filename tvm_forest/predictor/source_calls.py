@@ -97,6 +97,12 @@ def predict_as_source(
 ) -> Any:
     """Predict as the model's library does with these arguments.
 
+    Args:
+        predictor: the model.
+        rows, n_jobs, iteration_range, which: see `Predictor.predict`.
+        arguments: the library's arguments by name.
+        called: the library's method, "predict" or "predict_proba".
+
     Raises:
         InputError: the library has no such argument or refuses its value; or `which` is given,
             which no library supports.
@@ -164,7 +170,7 @@ def _refuse_later_rounds(forest: Forest, iteration_range: Range, method: str) ->
 def _to_result(
     forest: Forest, margin: Array, method: str, call: NumberFunction = apply_numpy_function
 ) -> Any:
-    """Return the result of a Predictor's method, computed from margins (R, C)."""
+    """Return what the Predictor's method of this name returns for rows with margins (R, C)."""
     if method == "predict_margin":
         return squeeze(margin)
     value = forest.values_of(margin, call)
@@ -220,7 +226,7 @@ def _read_count(name: str, arguments: dict[str, Any]) -> int:
 def _predict_as_catboost(
     predictor: Predictor, rows: Any, jobs: int | None, rounds: Range, asked: Any
 ) -> Array:
-    """Predict as CatBoost does for a `prediction_type`."""
+    """Predict as CatBoost does if its `prediction_type` is `asked`; if None, as for its default."""
     if asked is None:
         return predictor.predict(rows, jobs, rounds)
     known = prediction_types.list_types(predictor.forest)
@@ -280,10 +286,16 @@ def _add_leaves(
 
 
 def _weigh(forest: Forest, tree: int, numbers: Array, start: Array) -> Array:
-    """Return a tree's addition, (R,), where XGBoost's leaf weight includes the starting margin.
+    """Return what a tree adds to margins, (R,), where the tree's weight applies to the start too.
 
     XGBoost's in-place prediction of an estimator adds a leaf to the starting margin, subtracts the
     base score, and multiplies the result by the tree's weight.
+
+    Args:
+        forest: the model.
+        tree: the tree.
+        numbers: (R,), numbers of the leaves that rows reach.
+        start: (R,), the starting margins.
     """
     assert forest.bare_value is not None and forest.tree_weight is not None, "it has both"
     own = slice(forest.tree_offset[tree], forest.tree_offset[tree + 1])

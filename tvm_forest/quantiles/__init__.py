@@ -145,7 +145,11 @@ def build_quantiles(
 
 
 def _list_drawn(where: str, model: Any, n_rows: int) -> list[Array]:
-    """Return the training rows that each tree of a forest of scikit-learn drew."""
+    """Return the indices of the training rows that each tree of a scikit-learn forest drew.
+
+    Raises:
+        InputError: the model does not tell, or was trained on another number of rows than `n_rows`.
+    """
     drawn = getattr(model, "estimators_samples_", None)
     if drawn is None:
         raise InputError(

@@ -193,11 +193,14 @@ class _Estimate(NamedTuple):
         return values
 
     def _find_places(self, leaves: Array, *places: Array) -> list[Array]:
-        """Return each row's samples at some places, if they are sorted, (R, Q) for each array.
+        """Return some samples of each row, chosen by their places in ascending order.
 
         Args:
             leaves: int32 (R, T), the leaves that rows reach.
-            places: arrays (R, Q) or (1, Q) of whole numbers from 0.
+            places: arrays (R, Q) or (1, Q) of places, whole numbers; that of the smallest is 0.
+
+        Returns:
+            For each array of places, the samples there, float64 (R, Q).
         """
         thresholds = np.concatenate(np.broadcast_arrays(*places), axis=1)
         thresholds = np.ascontiguousarray(thresholds, np.int64)

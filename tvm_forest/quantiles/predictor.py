@@ -46,7 +46,7 @@ class Nearest(NamedTuple):
 
 
 def _lack(name: str, remedy: str) -> Any:
-    """Return a method that raises an error, to replace a method of Predictor."""
+    """Return a method that refuses, with a remedy, in place of Predictor's method `name`."""
 
     def refuse(self: Any, *given: Any, **named: Any) -> NoReturn:
         """Raise UnsupportedModel: quantile forests have no such method."""
@@ -249,7 +249,7 @@ class QuantilePredictor(Predictor):
             k: the largest number of training rows to return.
 
         Returns:
-            Nearest: their indices among the training rows, and the numbers of shared leaves.
+            Nearest: their indices among the training rows, and in how many trees they share a leaf.
 
         Raises:
             InputError: rows of the wrong kind, or no such k.

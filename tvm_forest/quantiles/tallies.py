@@ -1,6 +1,6 @@
 """Compiles and calls tallies: functions that count the samples in the leaves of each row.
 
-takes: LeafSamples, leaves of rows; gives: numbers for each row.
+takes: LeafSamples, leaves of rows; gives: counts, means, ranks or scores for each row.
 
 A tally is compiled when it is first called. Its code is the same for all models, so the process and
 the user's cache keep it.

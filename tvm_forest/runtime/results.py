@@ -92,7 +92,7 @@ def sizes_array(forest: Forest) -> Array:
 
 
 def link_arrays(forest: Forest) -> dict[str, Array]:
-    """Return the arrays that the link reads, by name; as parameters they follow base scores."""
+    """Return the arrays that the link reads, by name; functions take them after base scores."""
     return {"powers": power_table()} if forest.link in COARSE_LINKS else {}
 
 

@@ -79,6 +79,6 @@ def _read_numbers(file: Path) -> list[float]:
 
 
 def _divide(numbers: list[float]) -> Iterator[float]:
-    """Yield quota / period; yield nothing if there is no quota, which version 1 writes as -1."""
+    """Yield quota / period, the two numbers; nothing without a quota, which version 1 has as -1."""
     if len(numbers) == 2 and min(numbers) > 0:
         yield numbers[0] / numbers[1]

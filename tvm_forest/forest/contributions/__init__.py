@@ -219,7 +219,7 @@ class ContributionTables:
         return begins.astype(np.int32), np.array(tasks, np.int32)
 
     def list_interaction_tasks(self) -> tuple[Array, Array]:
-        """Return what `list_tasks` does, by output and fixed player: the trees that test it."""
+        """Return what `list_tasks` does, but for each output and player: the trees that test it."""
         forest, tasks, begins = self.forest, list[Task](), [0]
         tested = np.zeros((forest.n_trees, len(self.players)), bool)
         tested[self._tree_of_node, self.sources[self.numbers[:, 0]]] = True
@@ -241,8 +241,8 @@ class _Paths:
         feature: the player (`find_players`) to which a node's test belongs.
         share: the share of its parent's rows that come to a node; 1 at roots.
         reach: the share of all rows that come to a node.
-        above: the nearest node on the path, itself included, whose parent tests the same feature;
-            -1 for none.
+        above: the nearest node on the path, itself included, whose parent tests the node's own
+            feature; -1 for none.
         share_above: the share of rows that earlier tests of the node's feature on the path let
             through; 1 for none.
         below: the number of inner nodes of the subtree.
@@ -315,7 +315,7 @@ class _Paths:
 
 
 def contribution_arrays(tables: ContributionTables, name: str, looks_up: bool) -> dict[str, Array]:
-    """Return the flat arrays that `name` reads, of subtrees if `looks_up`; empty ones are [0]."""
+    """Return the arrays that function `name` reads, flat: with `looks_up`, those of subtrees."""
     if name == CONTRIBUTIONS and looks_up:
         found = tables.subtrees.arrays
         return {key: x.ravel() if x.size else np.zeros(1, x.dtype) for key, x in found.items()}

@@ -219,7 +219,7 @@ class SubtreeTables:
         }
 
     def average(self) -> Array:
-        """Return the mean sum of leaf values over the rows of the background, float64 (C,)."""
+        """Return each output's sum of leaf values, averaged over the background, float64 (C,)."""
         total = np.zeros(self.forest.n_outputs)
         for root in self.forest.tree_offset[:-1][self.forest.is_leaf[self.forest.tree_offset[:-1]]]:
             self._put(total, int(root), 1.0)

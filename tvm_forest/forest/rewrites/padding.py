@@ -123,7 +123,12 @@ class _Growth:
         self.hits[leaves] = 0
 
     def fill(self, root: Array, count: Array) -> None:
-        """Fill tiles, given by their roots and numbers of nodes, with dummies, breadth first."""
+        """Add dummies to tiles, breadth first, until each has `tile_size` nodes.
+
+        Args:
+            root: the root of each tile.
+            count: how many nodes each tile has.
+        """
         size = self.start.tile_size
         missing = size - count
         queue = np.full((len(root), 2 * size + 1), -1)

@@ -108,7 +108,7 @@ def _members(forest: Forest) -> Array:
 
 
 def _steps(inside: Array) -> Array:
-    """Return the target of each side of each node: k < n is node k of the tile, n + c is child c.
+    """Return where steps from each node of a shape lead: k < n to node k, n + c to child c.
 
     Args:
         inside: bool (S, n, 2), whether the left and the right child are in the tile.

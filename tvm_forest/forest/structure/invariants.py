@@ -72,7 +72,10 @@ def _rule_problem(forest: Forest) -> str | None:
 
 
 def _category_problem(forest: Forest) -> str | None:
-    """Return a problem of the sets of categories: not whole numbers, or dangling references."""
+    """Return what is wrong with sets of categories: no whole numbers, or no such node or column.
+
+    None if nothing is wrong.
+    """
     for name, count, sets in (
         ("categories", forest.n_nodes, forest.categories.items()),
         ("derived", forest.row_width, forest.derived),

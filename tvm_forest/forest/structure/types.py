@@ -70,7 +70,10 @@ def find_array_problem(forest: Forest) -> str | None:
 
 
 def find_value_problem(forest: Forest) -> str | None:
-    """Return a sentence about the first value of a wrong type, or unknown word, or None."""
+    """Return a sentence about the first value that has a wrong type or is an unknown word.
+
+    None if there is no such value.
+    """
     for name, words in _WORDS.items():
         if getattr(forest, name) not in words:
             return f"field '{name}' is {getattr(forest, name)!r:.80}, expected one of {words}"

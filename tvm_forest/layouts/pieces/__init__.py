@@ -82,7 +82,11 @@ class PieceTree(NearTree):
         return self.load("leaf_value", number)
 
     def leaf_id(self, exit: Expr) -> Expr:
-        """Load a leaf's number in the source model; `exit`, int64, is 8 * its line + its exit."""
+        """Load a leaf's number in the source model.
+
+        Args:
+            exit: int64, 8 * line + number of the exit in this line that leads to the leaf.
+        """
         return self.load("leaf_id", exit)
 
 

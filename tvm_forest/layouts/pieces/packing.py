@@ -127,10 +127,11 @@ def _cut_pieces(nodes: Nodes, roots: Array) -> _Pieces:
 
 
 def _cut_level(nodes: Nodes, roots: Array) -> _Pieces:
-    """Cut off the pieces that begin with the given nodes.
+    """Return the pieces that begin with the given nodes.
 
-    A leaf has weight 0 and is its own child: where only leaves are left, the first exit is replaced
-    by itself, and the exits that this adds are ignored.
+    All pieces take in 7 nodes, one after the other. A leaf has weight 0 and is its own child: where
+    only leaves are left, the first exit is replaced by itself, and the exits that this adds are
+    ignored.
     """
     size, column = len(roots), np.arange(len(roots), dtype=np.int32)
     exits, weight = np.zeros((2, EXITS, size), np.int32)
@@ -152,8 +153,8 @@ def _cut_level(nodes: Nodes, roots: Array) -> _Pieces:
 def lay_out_group(nodes: Nodes, roots: Array, at: int) -> tuple[Array, Array]:
     """Pack the pieces of some trees into lines, from line `at` on.
 
-    `nodes.pointer` of the roots of pieces is set to their lines and places. Lines count from `base`
-    of these lines, but for the roots of trees from the first line of all.
+    `nodes.pointer` of each piece's root is set to the line and place of the piece. Lines count from
+    the `base` of this group, but for pieces that begin with the root of a tree, from line 0.
 
     Returns:
         lines, dtype LINE (L,), and for each exit to a leaf the number of that leaf in the source
@@ -193,7 +194,7 @@ class _Members(NamedTuple):
     """Pieces that have the same place in lines of one filling.
 
     Attributes:
-        filling: numbers of exits of the pieces that share a line, one of `shapes.FILLINGS`.
+        filling: how many exits each piece of such a line has, one of `shapes.FILLINGS`.
         place: place among the pieces of a line, from 0.
         size: number of exits of each piece.
         begin: index in a line of the first exit, and of the first test, of each piece.

@@ -151,7 +151,7 @@ def plan_panels(columns: SearchedColumns, row_width: int) -> tuple[PanelCode, di
 
 
 def _find_groups(columns: SearchedColumns) -> tuple[tuple[PanelGroup, ...], list[int]]:
-    """Split the groups of a row code by levels; return them, and the end of each.
+    """Split the groups of a row code by levels; return them, and the column after each one's last.
 
     Code is emitted for all possible levels, since those in use change with every training.
     """
@@ -169,7 +169,10 @@ def _find_groups(columns: SearchedColumns) -> tuple[tuple[PanelGroup, ...], list
 def _write_tables(
     columns: SearchedColumns, groups: tuple[PanelGroup, ...], ends: list[int]
 ) -> tuple[Array, Array]:
-    """Return where the tables of each column begin, int32 (C + 1,), and the tables of all."""
+    """Return where the tables of each column begin, int32 (C + 1,), and the tables of all.
+
+    `groups` and `ends` are those of `_find_groups`: columns of no permute search have no table.
+    """
     sizes, begin = np.zeros(len(columns.feature) + 1, np.int64), 0
     for group, end in zip(groups, ends, strict=True):
         sizes[begin:end] = table_begin(group.levels) if group.levels else 0
@@ -199,7 +202,10 @@ def table_begin(level: int) -> int:
 
 @functools.cache
 def _list_cuts(levels: int) -> Array:
-    """Return the index of the cut that each table entry of a column holds."""
+    """Return which of a column's cuts each entry of its tables holds, by the cut's index.
+
+    An index above all cuts stands for none.
+    """
     cuts = np.full(table_begin(levels), 1 << levels)  # which no column has
     for level in range(levels):
         entry = np.arange(1 << level)

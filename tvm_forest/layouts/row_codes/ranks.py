@@ -197,13 +197,13 @@ def rank_tests(forest: Forest, by_levels: bool = False) -> RankedTests:
 
 
 def find_tests(forest: Forest) -> DistinctTests:
-    """Return the distinct tests of a forest, with at least one column."""
+    """Return the distinct tests of a forest; there is a column even if there is no test."""
     tests = forest.distinct_tests
     return tests if len(tests.keys) else tests._replace(keys=np.zeros(1, np.int64))
 
 
 def _codes_of(forest: Forest, tests: DistinctTests, value: float) -> Array:
-    """Return the code of a value in each column, int64 (columns,), NaN excepted."""
+    """Return the code that a value, which is not NaN, has in each column, int64 (columns,)."""
     count = tests.cut <= value if forest.comparison == "<" else tests.cut < value
     return np.bincount(tests.column, count, len(tests.keys)).astype(np.int64)
 
@@ -239,6 +239,12 @@ def _plan_searches(
     """Return the row code, the arrays of the searches, and the order of the coded columns.
 
     The order is the index in `tests.keys` of each column of a coded row.
+
+    Args:
+        forest: the model.
+        tests: its distinct tests, see `find_tests`.
+        categorical: its categorical features, see `_categorical_features`.
+        by_levels: see `rank_tests`.
     """
     searched = int(np.searchsorted(tests.keys, 2 * forest.row_width))
     counts = np.bincount(tests.column, minlength=len(tests.keys))[:searched]
@@ -316,6 +322,12 @@ def _write_cut_tables(
     """Return where the table of each search begins, and all tables: cuts, padded with NaN.
 
     A table holds the cuts of its steps one after the other, see the module's docstring.
+
+    Args:
+        counts: number of cuts of each search.
+        steps: number of steps of each search.
+        column, place, cut: for each cut, the index of its search, its place among the cuts of this
+            search, from 0, and the cut.
     """
     offsets = np.array([0, *(count_cuts_before(step) for step in range(4))])[steps]
     sizes = offsets + CUTS_IN_STEP * (counts // CUTS_IN_STEP + 1)

@@ -98,7 +98,10 @@ def number_leaves(forest: Forest) -> tuple[Array, Array]:
 
 
 def count_selections(forest: Forest, trees: Array) -> int:
-    """Return the number of selections of some trees, bool (T,), without bits that are always 0."""
+    """Return the number of selections of some trees, bool (T,).
+
+    Those that only set a bit to 0, because it is 0 in all leaves of a tree, are not counted.
+    """
     if not trees.any():
         return 0
     first, count = number_leaves(forest)

@@ -85,7 +85,11 @@ class Answering:
         return self._answer(whole, read, n_jobs, leader, answer, np.empty(len(read), np.int64))
 
     def best(self, whole: Predictor, rows: Any, k: int, output: int, n_jobs: int | None) -> Sums:
-        """Return the k rows with the largest values of an output, largest first, and the values."""
+        """Find the k rows with the largest values of an output, the largest first.
+
+        Returns:
+            Row numbers, int64 (k,), and the values of these rows, (k,).
+        """
 
         def sort(sums: Sums) -> Sums:
             values = sums[1][:, output]
@@ -111,7 +115,7 @@ class Answering:
         return found[0]
 
     def cut_at(self, whole: Predictor, ends: list[int]) -> Stretches:
-        """Return stretches that end after the given rounds; those of the last call are reused."""
+        """Return stretches that end after the given rounds; made anew if the last call's differ."""
         with self._lock:
             if self._cut is None or self._cut.ends != ends:
                 self._cut = Stretches(whole, ends)

@@ -62,12 +62,13 @@ class Above:
     """Decides whether values are above a threshold.
 
     Attributes:
-        yes: (S + 1, C'), smallest sums after each stretch whose values are certain to be above.
-        no: (S + 1, C'), largest sums after each stretch whose values are certain not to be above.
+        yes: (S + 1, C'), for each stretch, the sum from which on a row's value, after all trees, is
+            certain to be above.
+        no: (S + 1, C'), the sum up to which it is certain not to be above.
     """
 
     def __init__(self, stretches: Stretches, threshold: Any, outputs: slice = EVERY) -> None:
-        """Find the thresholds of sums.
+        """Compute `yes` and `no`.
 
         Args:
             stretches: stretches of a model for which `rises` is true.

@@ -82,7 +82,7 @@ class Stretches:
         return Bounds(self.forest, self.ends)
 
     def run(self, rows: Array, n_jobs: int | None, decide: Decide) -> Array:
-        """Add trees to the sums of rows until all rows are decided.
+        """Add trees to the sums of rows, stretch by stretch, as long as rows are undecided.
 
         Args:
             rows: (R, row_width), from `to_rows`.
@@ -125,7 +125,7 @@ def _write(chosen: dict[int, Choice], work: Workload) -> dict[int, Schedule]:
 
 
 def _cut(forest: Forest, begin: int, end: int) -> Forest:
-    """Return a forest of the trees `begin` to `end - 1` whose values are the plain sums."""
+    """Return a forest of the trees `begin` to `end - 1`; its margins and values are plain sums."""
     summing: dict[str, Any] = {"link": "identity", "value_dtype": None, "aggregate": "sum"}
     summing |= {"base_first": True, "sum_scale": 1.0, "label_rule": "none", "labels": None}
     summing |= {"targets": (), "score_offset": None, "tree_round": None, "with_all_rounds": None}

@@ -134,9 +134,9 @@ def list_sources(predictor: Predictor, to: str) -> dict[str, bytes]:
 def write_expected(predictor: Predictor, by_reference: bool = False) -> str:
     """Return the text of "expected.txt": rows and their predictions, as bits in hexadecimal.
 
-    The first line has the numbers of features, outputs and labels of a row, the number of rows, and
-    by how much values may differ, in units in the last place, on a machine with another C library.
-    Then each row has a line: features, margins, values, class numbers.
+    The first line says how many features, outputs and class numbers a row has, how many rows there
+    are, and by how many units in the last place values may differ on a machine with another C
+    library. Then each row has a line: features, margins, values, class numbers.
 
     Args:
         predictor: the model.

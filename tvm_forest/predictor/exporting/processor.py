@@ -76,6 +76,6 @@ def list_abilities(target: Target) -> str:
 
 
 def _read(text: str) -> list[tuple[str, int]]:
-    """Return pairs of name and bit from a text such as "fma 12, avx 28"."""
+    """Return each instruction set and its bit, from a text of a table such as "fma 12, avx 28"."""
     pairs = (pair.split() for pair in text.split(", "))
     return [(name, int(bit)) for name, bit in pairs]

@@ -227,7 +227,7 @@ def _split(cc: Any) -> tuple[str, ...]:
 
 
 def _find_here() -> tuple[str, ...]:
-    """Return the command of a compiler for this machine; on Windows only Zig's is used."""
+    """Return the command of a compiler for this machine, on Windows Zig's; () if there is none."""
     zig = _find_zig()
     if sys.platform == "win32":
         return (*zig, "cc", "-target", "x86_64-windows-gnu") if zig else ()

@@ -143,7 +143,7 @@ class SmallBatches:
 
 
 def _quiet_writer(array: Array, forest: Forest) -> Callable[[Array], None]:
-    """Return a function that converts rows into an array, as `to_rows` does.
+    """Return a function that converts rows into an array, as `to_rows` does, without a warning.
 
     Numpy's warning state belongs to the caller's context. Switching it twice takes longer than
     converting a row, so each frame has a context of its own, used by one call at a time.

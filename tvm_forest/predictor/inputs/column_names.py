@@ -89,7 +89,14 @@ def _find_places(given: list[Any], kind: Kind, forest: Forest) -> list[int] | No
 
 
 def _explain(given: list[Any], names: list[str], known: Sequence[str], kind: Kind) -> Exception:
-    """Return an error that lists missing, surplus, repeated or misplaced columns."""
+    """Return an error that lists missing, surplus, repeated or misplaced columns.
+
+    Args:
+        given: names of the frame's columns.
+        names: these names in the model's spelling, without ignored columns.
+        known: names of the model's columns.
+        kind: the library of the frame.
+    """
     counts, own = Counter(names), set(known)
     missing = [name for name in known if name not in counts]
     others = [name for name in names if name not in own]

@@ -140,7 +140,15 @@ def _read_column(frame: Any, at: int, kind: Kind, dtype: np.dtype[Any], name: st
 def _check_column(
     column: FrameColumn, codes: Array, at: int, forest: Forest, known: tuple[Any, ...] | None
 ) -> None:
-    """Raise InputError if a column has a label that is refused."""
+    """Raise InputError if a column has a label that is refused.
+
+    Args:
+        column: the column as it was given.
+        codes: (R,), the numbers that it was converted to.
+        at: its index in the frame.
+        forest: the model.
+        known: the model's labels for it, None if it has none.
+    """
     if column.labels is not None:
         places = column.values if column.labels else np.full(len(codes), -1)
         places = places if column.missing is None else np.where(column.missing, -1, places)

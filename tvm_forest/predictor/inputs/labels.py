@@ -98,7 +98,7 @@ def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Fore
 
 
 def is_listed(column: FrameColumn, at: int, forest: Forest) -> bool:
-    """Return whether the next list of `Forest.pandas_categories` belongs to a frame's column."""
+    """Return whether a frame's column is one of those that `Forest.pandas_categories` counts."""
     if column.labels is None or not forest.pandas_categories:
         return False
     is_empty = column.is_text and not column.labels  # it may be one of texts or of numbers
@@ -113,6 +113,12 @@ def to_numbers(
     Unlisted labels become NaN or `forest.other_label`. The index -1 becomes NaN, but the caller
     has to replace the numbers of rows for which `column.missing` is true. Without `known`, labels
     that the model takes for numbers are returned as numbers.
+
+    Args:
+        column: the column, after `find_labels`.
+        known: the model's labels, in the order of their codes; None if it has none.
+        at, name: index and name of the column, for messages.
+        forest: the model.
 
     Raises:
         InputError: labels where the model has numbers, or the other way round; or labels of another
@@ -151,7 +157,7 @@ def to_numbers(
 def _check_texts(
     labels: Sequence[Any], known: tuple[Any, ...] | None, at: int, name: str, forest: Forest
 ) -> None:
-    """Raise InputError for strings where the model has numbers, or labels that are not strings."""
+    """Raise InputError if a column holds strings, but the model has numbers or other labels."""
     text = next(label for label in labels if isinstance(label, str))
     found = f"column '{name}' holds texts such as {text!r:.80}, and"
     is_number = forest.labels_are_numbers or at not in list_tested(forest)
@@ -185,7 +191,11 @@ def _read_numeric_labels(column: FrameColumn, name: str) -> Array:
 
 
 def _spell_label(label: Any, name: str) -> str | None:
-    """Return a label as the string by which YDF knows it."""
+    """Return a label as the string by which YDF knows it; None stays None.
+
+    Raises:
+        InputError: it is no bool, integer or string.
+    """
     if isinstance(label, bool | np.bool_):
         return "true" if label else "false"
     if isinstance(label, int | np.integer):

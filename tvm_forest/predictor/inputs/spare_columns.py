@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 def fit_width(array: Array, forest: Forest) -> Array:
-    """Return an array without surplus columns on the right, and with missing unread columns.
+    """Return an array with as many columns as the model has.
 
-    It is returned as it is if a missing column is read, or the model takes only rows of its own
-    width (see `InputMeaning.spares_columns`).
+    Surplus columns on the right are cut off, and missing ones that no tree reads are added. The
+    array is returned as it is if a tree reads a missing column, or the model takes only rows of its
+    own width (see `InputMeaning.spares_columns`).
     """
     if not forest.spares_columns or array.ndim != 2:
         return array

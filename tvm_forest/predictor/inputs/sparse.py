@@ -93,7 +93,10 @@ class SparseBlocks:
         return int(self._matrix.shape[0])
 
     def split(self, multiple: int) -> Iterator[tuple[int, Any]]:
-        """Yield (index of the first row, sparse rows) per block; `multiple` divides the index."""
+        """Yield (index of the first row, sparse rows) for each block.
+
+        Every block begins at a multiple of `multiple` rows.
+        """
         step = -(-BLOCK_BYTES // (multiple * self._row_bytes)) * multiple
         for begin in range(0, len(self), step):
             yield begin, self._matrix[begin : begin + step]

@@ -57,9 +57,11 @@ class TreeShape(NamedTuple):
 
     Attributes:
         depth: depth of trees grown level by level; 0 for leaf-wise trees.
-        split: share of the nodes of a level that have children.
-        leaves: number of leaves of leaf-wise trees.
-        bend: likelihood that leaves near the root are split: 0 for only the deepest ones.
+        split: likelihood that a node below the first two levels has children, in trees grown level
+            by level.
+        leaves: number of leaves of leaf-wise trees; 0 for trees grown level by level.
+        bend: how broad leaf-wise trees are: the larger, the more often leaves near the root are
+            split; the smaller, the more often deep ones.
     """
 
     depth: int = 0
@@ -166,7 +168,7 @@ def _number_tests(left: Array, by_level: bool) -> Array:
 def _find_shares(like: Forest, few: bool) -> Array:
     """Return, for each feature, the share of its tests that send missing values left.
 
-    Where there are few tests, half of the features send all of them to one side.
+    If `few`, as for a model with few thresholds, half of the features have a share of 0 or 1.
     """
     inner = ~like.is_leaf
     tests, lefts = (

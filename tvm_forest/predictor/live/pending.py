@@ -176,7 +176,7 @@ class ReferenceFunctions(Functions):
         return margin, margin if is_value else self.forest.values_of(margin, apply_c_function)
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """Return what leaves give for rows, as `Functions.compute_leaves` does."""
+        """Return the numbers or values of leaves, as `Functions.compute_leaves` does."""
         rows = to_rows(rows, self.forest)
         if n_jobs is not None:
             check_n_jobs("predict", n_jobs)

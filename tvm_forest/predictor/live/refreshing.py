@@ -78,7 +78,8 @@ class LeafPlaces(NamedTuple):
         leaf: int64 (L,), the nodes that are leaves.
         order: int64 (L',), the nodes that are leaves of the source model, in the order in which
             users give values.
-        is_source: whether the forest has the signature of the model that was compiled.
+        is_source: whether the predictor's forest, which is in canonical form, has the signature of
+            the source model.
     """
 
     arguments: dict[str, list[int]]
@@ -141,7 +142,7 @@ def make_refreshed(present: Any, model: Any) -> Predictor:
 
 
 def _lay_out_anew(present: Any, forest: Forest) -> Predictor:
-    """Return the predictor of a model whose leaf values do not lie in arrays as they are."""
+    """Return the predictor of a model with other leaf values, by laying its trees out again."""
     return rounds.share_code(present, forest) or updating.build_alike(present, forest)
 
 
@@ -151,7 +152,8 @@ def _lay_out_anew(present: Any, forest: Forest) -> Predictor:
 def _find_places(present: Any) -> LeafPlaces | None:
     """Return where leaf values lie in the arrays of a predictor.
 
-    None if that depends on the values, or leaves are more than one number each, or too many.
+    None if these places depend on the values, if a leaf has more than one number, or if there are
+    too many leaves to give each a number of its own.
     """
     forest: Forest = present.forest
     leaf = np.flatnonzero(forest.is_leaf)
@@ -243,19 +245,28 @@ def _bits_of(values: Array) -> np.dtype[Any]:
 
 
 def _order_leaves(forest: Forest) -> Array:
-    """Return the leaves of the source model tree by tree, each in the order of their numbers."""
+    """Return the leaves of the source model, tree by tree, in the order of their numbers there."""
     leaf = np.flatnonzero(forest.is_leaf & (forest.tree_id[forest.node_tree] >= 0))
     return leaf[np.lexsort((forest.node_id[leaf], forest.tree_id[forest.node_tree[leaf]]))]
 
 
 def _share(known: Forest, forest: Forest, names: Iterable[str]) -> None:
-    """Set attributes of `forest` to those of `known`, as far as `known` has these names."""
+    """Set the attributes `names` of `forest` to those of `known`, as far as `known` has them."""
     values = vars(known)
     vars(forest).update((name, values[name]) for name in names if name in values)
 
 
 def _with_values(forest: Forest, leaf: Array, values: Array) -> Forest:
-    """Return a forest with the leaf values that a user gives in the order of the source model."""
+    """Return a forest with other leaf values.
+
+    Args:
+        forest: the model in canonical form.
+        leaf: its leaves in the order in which users give values, see `_order_leaves`.
+        values: the values that a user gives.
+
+    Raises:
+        InputError: see `LiveMethods.update_leaves`.
+    """
     more = (
         (forest.is_linear, "which are linear"),
         (forest.copied_value is not None or forest.bare_value is not None, "which are weighed"),
@@ -292,7 +303,7 @@ def _with_values(forest: Forest, leaf: Array, values: Array) -> Forest:
 
 
 def _sign(present: Any, forest: Forest) -> str:
-    """Return a signature for a model with other leaf values, of which only `forest` is there.
+    """Return a signature for `forest`, the present model with an array of leaf values of a user.
 
     `forest` is in canonical form, and `Forest.signature` is of the source model's form. So the
     result is a digest of the present predictor's signature and of all leaf values.

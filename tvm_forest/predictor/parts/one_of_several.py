@@ -171,7 +171,7 @@ def _make_schedules(forest: Forest) -> dict[int, Schedule]:
 
 
 def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Array]:
-    """Return the arrays for one output, in the function's order."""
+    """Return the arguments for one output, in order: of arrays per tree, the part of its trees."""
     parts = dict.fromkeys(PER_TREE, trees) | dict.fromkeys(
         ("base", SIZES), slice(output, output + 1)
     )
@@ -179,7 +179,7 @@ def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Ar
 
 
 def _read_numbers(which: Any, n_rows: int, n_outputs: int) -> Array:
-    """Return the output numbers as int64 (R,).
+    """Check the argument `which`, numbers of outputs, and return it as int64 (R,).
 
     Raises:
         InputError: they are not valid, or not as many as rows.

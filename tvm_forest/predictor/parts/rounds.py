@@ -117,7 +117,7 @@ def columns_of_rounds(whole: Predictor, begin: int, end: int) -> Array:
 
 
 def _silence_others(whole: Predictor, span: tuple[int, int]) -> Predictor | None:
-    """Return a predictor whose arrays have zero leaves in the trees of other rounds.
+    """Return a predictor in whose arrays leaves of other rounds' trees change no margin.
 
     It shares all code, as no node is removed. None if that is impossible: the code of an average
     divides by the number of trees, and numbered leaf values may become fewer.
@@ -160,9 +160,9 @@ def with_arguments(
 
 
 def list_layouts(laid_out: LaidOut) -> list[Any]:
-    """Return what code depends on about its arrays: layouts, shapes and dtypes.
+    """Return the properties of arrays on which code depends: their layouts, shapes and dtypes.
 
-    Code for one model can read the arrays of another if both results are equal.
+    Code for one model can read the arrays of another if these are equal for both.
     """
     sizes = [[(x.shape, x.dtype) for x in arrays] for arrays in laid_out.arguments.values()]
     return [sizes, laid_out.layouts]

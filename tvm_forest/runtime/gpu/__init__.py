@@ -17,5 +17,5 @@ class ModelArray(NamedTuple):
     array: Array
 
     def numpy(self) -> Array:
-        """Return the array itself, by the name that arrays on a GPU have for a copy on the host."""
+        """Return the array; `DeviceArray` also has such a method, which copies to the host."""
         return self.array

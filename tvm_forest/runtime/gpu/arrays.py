@@ -88,7 +88,7 @@ class DeviceArray:
             stream: the consumer's stream, -1 for no synchronisation; ignored for the host.
             max_version: the latest version of DLPack that the consumer reads.
             dl_device: the requested device: that of the array, or the host, (1, 0).
-            copy: whether to copy; None if there is no other way.
+            copy: whether to copy; None to copy only if there is no other way.
 
         Raises:
             BufferError: another device, the host without a copy, or memory that no other library

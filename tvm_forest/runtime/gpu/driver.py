@@ -187,7 +187,7 @@ class Driver(ABC):
         """Free memory; work in progress that uses it is finished first."""
 
     def part(self, pointer: int, begin: int, size: int) -> int:
-        """Return the pointer of a part of an allocation, at a multiple of `alignment`.
+        """Return the pointer of a part of an allocation; `begin` is a multiple of `alignment`.
 
         The allocation must be freed after its parts. Uses of overlapping parts must be ordered.
         """

@@ -62,7 +62,7 @@ class KernelLibrary:
     _lock: Any = field(default_factory=make_lock, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> KernelFunction:
-        """Return the function of this name, as a new object that is bound to arrays by itself."""
+        """Return the function of this name, as a new object; each can be bound to other arrays."""
         return KernelFunction(self, self.plans[name])
 
     @property

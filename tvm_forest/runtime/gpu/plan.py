@@ -91,7 +91,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
-        """Rebuild a plan from the output of `to_json`, also if that has been JSON text since."""
+        """Rebuild a plan from the output of `to_json`, which may have been JSON text meanwhile."""
         return cls(tuple(data["parameters"]), tuple(map(_read_step, data["steps"])))
 
 
@@ -150,7 +150,7 @@ def write_python(
 
     Args:
         plan: the launch plan.
-        given: arrays that differ from call to call.
+        given: names of the arrays that differ from call to call.
         pointers: addresses of the other arrays, by name.
         arrays: arrays on the host that sizes depend on, by name.
         launchers: for each of `Plan.launches`, a function of stream, grid, block, bytes of shared

@@ -1,7 +1,7 @@
 """Facts from which the number of threads of a call follows.
 
-takes: numbers of threads, parallel loops; gives: rows of a thread, checks. The threads themselves
-are in `pool`.
+takes: parallel loops, the argument `n_jobs`; gives: how many rows a thread takes at a time, checks.
+The threads themselves are in `pool`.
 """
 
 from __future__ import annotations
