@@ -84,8 +84,8 @@ class _RegisterSums:
         store: the only store of a reduction inside.
         index: inner loops that the element depends on, or that are mapped to threads, outermost
             first.
-        serial: full lengths of those of them that one thread runs, by their variables.
-        conditions: conditions under which an iteration of `index` belongs to the batch.
+        serial: full lengths of the loops of `index` that one thread runs, by their variables.
+        conditions: conditions under which the row and class of an iteration of `index` exist.
         lanes: result of `_find_shuffle`.
         sums: buffer of the registers.
     """
