@@ -148,7 +148,8 @@ def _encode(x: Any, where: str) -> Any:
     """Return a layout, or one of its fields, as plain values; dataclasses with their class name.
 
     Raises:
-        BuildError: a field is of another type; the message says of which layout, by `where`.
+        BuildError: a field is of a type that no attribute can hold; the message names the layout
+            by `where`.
     """
     if x is None or type(x) in SCALARS:
         return x
