@@ -216,7 +216,7 @@ def find_paths(loop: Loop) -> list[tuple[Loop, ...]]:
 
 
 def replace_loop(loop: Loop, name: str, new: Iterable[Loop]) -> tuple[Loop, ...]:
-    """Return `loop`, with the loop `name` inside it replaced by the loops `new`."""
+    """Return what `loop` becomes if the loops `new` replace the loop `name`, itself or inside."""
     if loop.name == name:
         return tuple(new)
     inside = [part for x in loop.children for part in replace_loop(x, name, new)]
