@@ -354,7 +354,7 @@ def gpu_template(
 
 
 def _add_up_sums(sch: Schedule, name: str, how: bool | str) -> Schedule:
-    """Apply the directive that `how` asks for, if any, to a loop; see `shared` of `gpu_template`."""
+    """Apply the directive that `how`, see `shared` of `gpu_template`, asks for, if any."""
     if how in ("atomic", "ordered"):
         return sch.atomic_reduce(name) if how == "atomic" else sch.ordered_reduce(name)
     if name == "g" or not how:

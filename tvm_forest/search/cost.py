@@ -141,7 +141,7 @@ def _price_parts(family: _Family, work: Workload, machine: Machine) -> dict[str,
 
 
 def price_spaces(spaces: Sequence[Space]) -> list[Array]:
-    """Return the prices of the candidates of each space of a model, on one thread; float64 (P,)."""
+    """Return float64 (P,) for each space of a model: the prices of its candidates, see `price`."""
     work, ends = spaces[0].facts, np.cumsum([len(space.candidates()) for space in spaces])
     prices = np.zeros(ends[-1])
     for family in _tabulate_spaces(tuple(space.key for space in spaces)):

@@ -83,7 +83,10 @@ def write_points(work: Workload, points: Iterable[Point]) -> list[Schedule]:
 
 
 def hop_schedule(forest: Forest, target: Target) -> Schedule:
-    """Return the best schedule for the largest batches that walks hop by hop."""
+    """Return the cheapest schedule, for the largest batches, of those that walk node by node.
+
+    On a GPU it is the one that gives every row a thread.
+    """
     work = Workload.of(forest, target)
     if work.target.on_gpu:
         return choose_gpu_schedule(work)
@@ -112,13 +115,13 @@ def choose(work: Workload) -> dict[int, Choice]:
 
 
 def price_points(work: Workload, batch: int) -> Iterator[tuple[float, Point, Schedule]]:
-    """Yield all points for a batch on one thread with their prices, cheapest first."""
+    """Yield (price, point, schedule) of all points for a batch on one thread, cheapest first."""
     space = Space(work, work.start, batch, threads=False)
     yield from _list_by_price(space, price_spaces([space])[0])
 
 
 def _list_by_price(space: Space, prices: Array) -> Iterator[tuple[float, Point, Schedule]]:
-    """Yield the points of a space that have a schedule, cheapest first."""
+    """Yield (price, point, schedule) of those points that have a schedule, cheapest first."""
     points = space.candidates()
     for at in np.argsort(prices, kind="stable").tolist():
         sch = space.schedule(points[at])

@@ -238,7 +238,7 @@ def _find_only_gpu(recorded: list[str]) -> str:
 
 
 def serve_from_one_row(schedules: dict[int, Schedule]) -> dict[int, Schedule]:
-    """Return schedules by batch size; the first also serves smaller batches."""
+    """Return schedules by batch size, with 1 in place of the smallest, to serve all batches."""
     return {batch if i else 1: schedules[batch] for i, batch in enumerate(sorted(schedules))}
 
 

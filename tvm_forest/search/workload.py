@@ -162,7 +162,7 @@ class Workload:
 
     @cached_property
     def _reach(self) -> tuple[Array, Array]:
-        """Nodes per level, int64 (D,), and the mean share of rows that reaches each, float64."""
+        """Nodes per level, int64 (D,), and the mean share of rows that reach one, float64 (D,)."""
         nodes = np.bincount(self.forest.hop_depth)
         ends = np.bincount(self.leaf_depths, self._leaf_share, len(nodes))
         return nodes, ends[::-1].cumsum()[::-1] / nodes
@@ -356,7 +356,7 @@ class Workload:
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """Where bit planes look up leaves: "far" is memory, "64" is a table of 64 in registers."""
+        """Where bit planes look up leaves: "far" is memory, "64", "64 float64" are register tables."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")

@@ -102,7 +102,7 @@ class Trials:
     show: Callable[[TrialRecord], None] = lambda record: None
 
     def __call__(self, schedule: Schedule) -> float:
-        """Return the seconds of a call, from the journal if it has them.
+        """Return the seconds of a call, from the journal if it has them; infinity for a failure.
 
         Raises:
             StopSearch: trials or time are used up.

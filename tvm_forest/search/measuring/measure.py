@@ -113,7 +113,7 @@ _fastest: dict[int, tuple[TimedCalls, CallTimes]] = {}  # by batch, the fastest 
 
 
 def prepare(setup: TrialSetup) -> None:
-    """Keep the setup that all candidates share, and forget those of an earlier one."""
+    """Keep the setup that all candidates share, and forget candidates of an earlier setup."""
     _setups[:] = [setup]
     _fastest.clear()
     _build.cache_clear()
