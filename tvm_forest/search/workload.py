@@ -356,7 +356,7 @@ class Workload:
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """Where bit planes look up leaves: "far" is memory, "64", "64 float64" are register tables."""
+        """Where bit planes look up leaves: "far": memory; "64", "64 float64": a register table."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")
