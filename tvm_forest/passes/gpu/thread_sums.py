@@ -48,7 +48,7 @@ WARP_THREADS = 32
 
 @function_pass
 class ThreadSums(NestPass):
-    """Lets a GPU thread's outermost loop over trees add to registers, if there are enough of them.
+    """Lets a GPU thread's outermost loop over trees add to registers, if its sums are few enough.
 
     The sums are stored, or added atomically, after the loop. Where `vector_reduce` is chosen,
     neighbouring threads add theirs by shuffles before that.
