@@ -207,11 +207,12 @@ PIPELINE = "tvm_forest"
 
 
 def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
-    """Return TVM's own passes for plain loops on a CPU, in the order of its default pipeline.
+    """Return the passes from plain loops to LLVM on a CPU, as a pipeline of TVM's returns them.
 
-    It leaves out the passes for TIR blocks, which no longer occur, those for other devices, and
-    those that LLVM repeats: hoisting, common subexpressions, dead code. CompactBufferAllocation
-    alone took 95 % of the time to compile bit-sliced walks.
+    The first are TVM's own, in the order of its default pipeline, and ours in between. Left out are
+    those for TIR blocks, which no longer occur, those for other devices, and those that LLVM
+    repeats: hoisting, common subexpressions, dead code. CompactBufferAllocation alone took 95 % of
+    the time to compile bit-sliced walks. The others are TVM's last ones, for hosts and devices.
     """
     plain, block = tirx.transform, s_tir.transform
     passes = [
