@@ -42,7 +42,7 @@ class ModelFacts:
         comparison: "<" or "<=": a row goes left if `value < threshold`, or `<=`.
         aggregate: how leaf values are combined, see `Forest`.
         tile_size: number of nodes that one hop decides together.
-        depths: depth of each tree.
+        depths: depths of the trees, see `TreeDepths`.
         layout: how the model lies in memory.
         steps: trace steps, as dicts, that rewrote the model and chose its layout.
     """

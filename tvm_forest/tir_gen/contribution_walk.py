@@ -56,7 +56,7 @@ class ContributionWalk:
         self.code = Builder()
 
     def emit(self, rows: Any, result: Any, first_row: Any) -> tirx.Stmt:
-        """Return the statement that computes the contributions of a block of rows."""
+        """Return code that stores the contributions of the block from `first_row` in `result`."""
         self._declare_stacks()
         code, features = self.code, i64(len(self.tables.players) + 1)
         groups = i64(int(result.shape[1]))

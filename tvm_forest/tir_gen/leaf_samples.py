@@ -251,7 +251,7 @@ class _Tally:
         self._clear()
 
     def give_proximity(self) -> None:
-        """Emit, for each training row, the number of its samples in the leaves of the row."""
+        """Emit the number of samples of each training row in the leaves of a predicted row."""
         result = self.results["proximity"]
         with self._each_sample() as rank:
             place = [self.row, self.model["order"][rank].astype(WHOLE)]
