@@ -172,8 +172,9 @@ def name_parts(loop: Loop, *endings: str) -> list[str]:
 def directive(
     choices: Choices = lambda sch: iter(()), **more: Callable[..., Any]
 ) -> Callable[[Method[P]], Method[P]]:
-    """Register a function as a directive, see `Directive`; returns the method for `Schedule`.
+    """Return a decorator that registers a function as a directive, and returns its method.
 
+    `choices` and `more` are attributes of `Directive`; the method is for the body of `Schedule`.
     A search never takes a directive without `choices`.
     """
 
