@@ -3,9 +3,9 @@
 takes: Point, Workload, batch size, Machine; gives: nanoseconds per row, part by part.
 
     operation              how often for a row                    example: airline, 4,096 rows
-    code float32 1         values that one comparison codes       13
-    walk bitsliced 512     slots of complete trees over 512 rows  25,600 / 512
-    leaf bitsliced         trees                                  100
+    call                   1 / rows of the batch                  1 / 4,096
+    walk slot 512          slots of complete trees over 512 rows  25,600 / 512
+    leaf bitsliced 256     trees of at most 256 leaves            100
 
 The first word of an operation is the part that it belongs to: "call", "code" (rows become codes),
 "start" (of a tree, for a block or group), "walk", "wait" (for loads from farther caches), "leaf"

@@ -279,7 +279,7 @@ def walk_together(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
 
 
 def count_lines(point: GpuPoint) -> float:
-    """Estimate the cache lines of the nodes that a warp's lanes read.
+    """Estimate the cache lines of the nodes that a warp's lanes read in a hop.
 
     Neighbouring lanes walk rows through one tree, unless their sums are shuffled.
     """

@@ -187,7 +187,7 @@ class Workload:
         return float(going[ends[ends < len(going)]].sum())  # a sum of fractions may reach the bound
 
     def _count_going(self, together: int) -> Array:
-        """Return float64 (D,), in how many trees any of `together` walks goes on after k hops."""
+        """Return float64 (D,), by hops so far: trees in which one of `together` walks goes on."""
         return (1 - self._ended**together).sum(axis=0)
 
     def count_unasked_hops(self, levels: float) -> float:

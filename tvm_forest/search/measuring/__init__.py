@@ -88,7 +88,7 @@ class Trials:
         end: clock time when the search must stop.
         left: remaining trials; infinity for any number.
         limit_s: most seconds for one candidate.
-        clock: returns seconds since any moment.
+        clock: returns seconds since some fixed moment.
         show: called with every new record.
     """
 
