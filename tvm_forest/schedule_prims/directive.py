@@ -111,7 +111,7 @@ class Directive:
         """Return the schedule after a step of this directive, with the step in its trace.
 
         Raises:
-            ScheduleError: an argument is wrong; `sch` is unchanged.
+            ScheduleError: an argument is wrong, or the nest would have a problem.
         """
         named = dict(arguments)
         listed = named.pop(LIST_PARAMETER, ())

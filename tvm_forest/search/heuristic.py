@@ -52,8 +52,8 @@ SHOWN = 3
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules, by the smallest batch that each serves.
 
-    Schedules for batches of 512 rows and more share rows among threads. The others run on one
-    thread, so that they need not be compiled twice, with threads and without.
+    On a CPU, those for batches of 512 rows and more share rows among threads. The others run on
+    one thread, so that they need not be compiled twice, with threads and without.
     """
     return default_schedules_for(Workload.of(forest, target))
 
@@ -149,7 +149,10 @@ def find_spaces(
 
 
 def explain(forest: Forest, target: Target) -> list[str]:
-    """Return lines that explain the default schedules: their prices, and the next best points."""
+    """Return lines that explain the default schedules: their prices, and the next best points.
+
+    For a GPU, they are the schedules themselves.
+    """
     work = Workload.of(forest, target)
     if work.target.on_gpu:
         schedules = choose_gpu_schedules(work).items()

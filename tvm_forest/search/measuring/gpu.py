@@ -34,7 +34,7 @@ and the number of attempts, each with more copies before the calls."""
 
 
 def identify_in(child: Child, target: Target) -> str:
-    """Return the `Driver.identity` of the target's GPU, found by the child; "" for "simt".
+    """Return the `Driver.identity` of the target's GPU, found by the child; "" without one.
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
