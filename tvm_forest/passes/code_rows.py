@@ -79,10 +79,10 @@ class _RowCoding:
     coder: RowCoder
 
     def code_in_loop(self, s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
-        """Return a loop over rows that codes its rows first; None if loops inside are to do that.
+        """Return a loop over rows with the coding of rows put into it; None to try loops inside it.
 
-        An inner loop that is fused with one over rows counts as one too if `_ends_fused`. Other
-        statements are returned unchanged: loops inside them would code rows again and again.
+        A loop for which `_ends_fused` holds is treated alike. Other statements are returned as they
+        are, without a look inside, where rows would be coded again in every iteration.
         """
         facts = self.facts
         is_place = facts.of(s).kind == "batch" or self._ends_fused(s, around)
@@ -143,7 +143,7 @@ class _RowCoding:
 def _is_packed_inside(loop: Loop) -> bool:
     """Return whether a loop inside copies rows: its `cache` is set, and is not "prefetch".
 
-    Only loops over rows count that have no other loops than such between them and this one.
+    Only loops over rows count, and none of them inside a loop over classes or trees.
     """
     inside = [x for x in loop.children if x.kind == "batch"]
     return any(x.cache not in (None, "prefetch") or _is_packed_inside(x) for x in inside)

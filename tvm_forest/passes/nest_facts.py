@@ -99,7 +99,7 @@ class NestFacts:
         """Return the kind of reduction of a loop's partial sums, and its width.
 
         The kind is "plain", "atomic", "shared", "ordered" or "vector". Only "vector" has a width
-        other than 1: the sums that a CPU adds at once, or the GPU threads that shuffle theirs.
+        other than 1: how many sums a CPU adds at once, or how many GPU threads shuffle theirs.
         """
         name = str(loop.annotations.get(SUMS_OF, name_of(loop)))
         fact = self._loops.get(name, NO_LOOP)

@@ -51,8 +51,8 @@ def _is_parallel(loop: tirx.For) -> bool:
 class AddTwins(NestPass):
     """Adds the serial twins of functions with parallel loops.
 
-    If trees run in parallel, the code outside of parallel loops is not the same in both functions,
-    so they share no bodies of loops: the attribute that names the twin is removed.
+    If trees run in parallel, code outside of the parallel loops uses what these compute, so the two
+    functions share no bodies of loops: the attribute that names the twin is removed.
     """
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:

@@ -202,7 +202,7 @@ class _Reader:
 
     @property
     def _shares(self) -> Iterator[Share]:
-        """Yield the shares of the rows that may occur: one of `extent` parts for each loop."""
+        """Yield the share ceil(n / extent) of each loop around the walk with a constant extent."""
         for loop in self.walk.around:
             if isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1:
                 yield Share(int(loop.extent))
