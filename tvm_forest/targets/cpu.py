@@ -207,12 +207,13 @@ PIPELINE = "tvm_forest"
 
 
 def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
-    """Return the passes from plain loops to LLVM on a CPU, as a pipeline of TVM's returns them.
+    """Return the passes from plain loops to LLVM on a CPU, as TVM's own pipelines return them.
 
-    The first are TVM's own, in the order of its default pipeline, and ours in between. Left out are
-    those for TIR blocks, which no longer occur, those for other devices, and those that LLVM
-    repeats: hoisting, common subexpressions, dead code. CompactBufferAllocation alone took 95 % of
-    the time to compile bit-sliced walks. The others are TVM's last ones, for hosts and devices.
+    The first result has TVM's passes, in the order of its default pipeline, and ours in between.
+    Left out are those for TIR blocks, which no longer occur, those for other devices, and those
+    that LLVM repeats: hoisting, common subexpressions, dead code. CompactBufferAllocation alone
+    took 95 % of the time to compile bit-sliced walks. The other two results are functions that make
+    TVM's last passes, for the host and for devices.
     """
     plain, block = tirx.transform, s_tir.transform
     passes = [
