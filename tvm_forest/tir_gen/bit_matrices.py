@@ -97,7 +97,7 @@ _EIGHT = lanes(i64(0), ROWS)
 
 
 def _exchange(code: Builder, vectors: Vectors, low: Any, high: Any, distance: int) -> None:
-    """Exchange, in pairs of bits `distance` apart, the upper ones of `low` and lower of `high`."""
+    """Exchange the upper bits, in pairs `distance` apart, of `low` with the lower bits of `high`."""
     width = int(str(low.ty.dtype).partition("x")[2] or 1)
     mask, by = (spread(tirx.const(x, "uint64"), width) for x in (LOWER[distance], distance))
     if vectors.selects_bits:
