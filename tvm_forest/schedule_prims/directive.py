@@ -165,7 +165,7 @@ def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choi
 
 
 def name_parts(loop: Loop, *endings: str) -> list[str]:
-    """Return names with these endings for parts of a loop; of `x@t0=1`, they begin `x.t0.1`."""
+    """Return names with these endings for a loop's parts; those of `x@t0=1` begin with `x.t0.1`."""
     return [loop.name.replace("@", ".").replace("=", ".") + ending for ending in endings]
 
 

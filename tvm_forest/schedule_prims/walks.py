@@ -346,7 +346,7 @@ def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> 
 
 
 def _count_likely_hops(sch: Nest, loop: Loop, forest: TreeDepths, trees: Array) -> int:
-    """Return the hops to the leaves that nine rows of ten reach, the most in some trees, up to 64.
+    """Return the hops to the leaves that nine rows of ten reach: the most of these trees, up to 64.
 
     Raises:
         ScheduleError: the likely hops are not known.
