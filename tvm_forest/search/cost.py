@@ -124,7 +124,7 @@ def price(point: Point, work: Workload, batch: int, machine: Machine | None = No
 def price_parts(
     point: Point, work: Workload, batch: int, machine: Machine | None = None
 ) -> dict[str, float]:
-    """Return the nanoseconds per row of "call", "code", "start", "walk", "wait", "leaf"."""
+    """Return expected nanoseconds per row, by part: "call", "code", "start", "walk" and so on."""
     (family,) = _tabulate([point], [batch])
     parts = _price_parts(family, work, machine or work.machine)
     return {name: float(taken[0]) for name, taken in parts.items()}

@@ -139,7 +139,7 @@ def _give_rows_threads(work: Workload) -> GpuPoint:
 
 
 def fits_ranks(point: GpuPoint, problem: GpuProblem) -> bool:
-    """Return whether a block has `LANES` rows or more, whose ranks fit shared memory with trees."""
+    """Return whether a block has at least `LANES` rows, and shared memory for ranks and trees."""
     round_bytes = problem.walks * (SLOT_BYTES << problem.hops)
     trees = max(_ranked_tree_bytes(point, problem), round_bytes)
     return point.rows_tb >= LANES and 3 * trees // 2 <= _left_by_ranks(point, problem)

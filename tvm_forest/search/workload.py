@@ -187,7 +187,7 @@ class Workload:
         return float(going[ends[ends < len(going)]].sum())  # a sum of fractions may reach the bound
 
     def _count_going(self, together: int) -> Array:
-        """Return float64 (D,), by hops so far: trees in which one of `together` walks goes on."""
+        """Return float64 (D,), by hops done: how many trees have one of `together` walks left."""
         return (1 - self._ended**together).sum(axis=0)
 
     def count_unasked_hops(self, levels: float) -> float:
@@ -356,7 +356,7 @@ class Workload:
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """Where bit planes look up leaves: "far": memory; "64", "64 float64": a register table."""
+        """Where bit planes look up leaves: "far" is memory, a size such as "64" a register table."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")
