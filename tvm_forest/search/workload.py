@@ -356,7 +356,7 @@ class Workload:
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """Where bit planes look up leaves: "far" is memory, a size such as "64" a register table."""
+        """Where bit planes look up leaves: "far" is memory, else the size of a register table."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")
