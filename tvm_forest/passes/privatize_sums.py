@@ -135,7 +135,7 @@ class _Region(Region):
     """A region whose concurrent trees have private sums.
 
     Attributes:
-        trees: the parallel loops over trees, innermost first.
+        trees: the concurrent loops over trees, innermost first; one for each GPU dimension.
     """
 
     trees: tuple[tirx.For, ...]
