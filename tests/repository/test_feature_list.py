@@ -56,7 +56,7 @@ ROWS = """
 21 | named schedules | recipes:every_recipe_is_tested recipes:a_recipe_computes_what_the_model_says
 22 | symbolic batch | dispatch:every_batch_has_the_bits_of_the_reference
     parity:an_empty_batch_has_the_form_of_a_full_one
-23 | real errors, JSON round trip | schedule:a_refusal_names_the_fault_and_shows_the_nest
+23 | real errors, JSON round trip | refusals:a_refusal_names_the_fault_and_shows_the_nest
     schedule:a_schedule_survives_json schedule:schedules_are_equal_by_nest_and_not_by_steps
 24 | keeps_order | language:no_schedule_claims_an_order_that_it_does_not_keep
     language:few_schedules_deny_an_order_that_they_keep
@@ -97,7 +97,7 @@ ROWS = """
     simt:trees_are_copied_into_shared_memory
 49 | reduce | primitives:a_part_starts_from_nothing_and_its_copies_are_kept
     primitives:a_primitive_of_tvm_adds_all_trees_and_the_base_score_once
-50 | conflicting loops | directives:a_refusal_names_the_fault_and_shows_the_nest
+50 | conflicting loops | refusals:a_refusal_names_the_fault_and_shows_the_nest
     passes:leaves_that_are_only_stored_need_no_sums
 51 | legalisation | passes:parallel_trees_get_sums_of_their_own[plain]
 52 | reduceDimension, reduceDimInplace | simt:trees_on_the_grid_and_in_the_block_are_added_up

@@ -16,7 +16,7 @@ take rows in groups, which are counted from the first row of a block, every iter
 loop codes its rows.
 
 On a GPU, the threads of a block share this work, one code each. The codes are in shared memory if
-`cache` requests it, or if they take at most half of it.
+`cache` requests it, or if they take at most half of the shared memory of a block.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ class _RowCoding:
     coder: RowCoder
 
     def code_in_loop(self, s: tirx.Stmt, around: Around) -> tirx.Stmt | None:
-        """Insert the coding of rows into a loop over rows, or return None to try loops inside.
+        """Return a loop over rows with the coding of rows put into it; None to try loops inside it.
 
-        Other loops are returned unchanged, since they would repeat the work.
+        A loop for which `_ends_fused` holds is treated alike. Other statements are returned as they
+        are, without a look inside, where rows would be coded again in every iteration.
         """
         facts = self.facts
         is_place = facts.of(s).kind == "batch" or self._ends_fused(s, around)
@@ -140,6 +141,9 @@ class _RowCoding:
 
 
 def _is_packed_inside(loop: Loop) -> bool:
-    """Return whether a loop inside, within row loops only, has `cache` other than "prefetch"."""
+    """Return whether a loop inside copies rows: its `cache` is set, and is not "prefetch".
+
+    Only loops over rows count, and none of them inside a loop over classes or trees.
+    """
     inside = [x for x in loop.children if x.kind == "batch"]
     return any(x.cache not in (None, "prefetch") or _is_packed_inside(x) for x in inside)

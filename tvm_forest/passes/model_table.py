@@ -62,7 +62,7 @@ def _declare_table(func: tirx.PrimFunc, count: int) -> tuple[Any, list[tirx.Stmt
 
 
 def _declare_bytes(func: tirx.PrimFunc, count: int) -> tuple[Any, list[tirx.Stmt], list[Any]]:
-    """Return the parameter for the bytes of all arrays, and the arrays' addresses."""
+    """Return the parameter for the bytes of all arrays, no declarations, and the addresses."""
     *offsets, size = (int(x) for x in func.attrs[OFFSETS])
     whole = tirx.decl_buffer((i64(size),), "uint8", "model")
     first = tirx.reinterpret(tvm.ir.PrimType("uint64"), whole.data)

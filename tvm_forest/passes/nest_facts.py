@@ -51,7 +51,7 @@ class NestFacts:
     model: ModelFacts = field(default=None)  # type: ignore[assignment]
 
     def on_one_thread(self) -> NestFacts:
-        """Return the facts of the same loops run by one thread, with no parallel loop."""
+        """Return the facts of the same loops run by one CPU thread, with no parallel loop."""
         nest = replace(self.nest, nest=_without_threads(self.nest.nest))
         return replace(self, nest=nest, forms=find_walk_forms(nest, self.model.depths))
 
@@ -98,8 +98,8 @@ class NestFacts:
     def reduction(self, loop: tirx.For) -> tuple[str, int]:
         """Return the kind of reduction of a loop's partial sums, and its width.
 
-        The kind is "plain", "atomic", "shared", "ordered" or "vector"; only "vector" has a width
-        other than 1.
+        The kind is "plain", "atomic", "shared", "ordered" or "vector". Only "vector" has a width
+        other than 1: how many sums a CPU adds at once, or how many GPU threads shuffle theirs.
         """
         name = str(loop.annotations.get(SUMS_OF, name_of(loop)))
         fact = self._loops.get(name, NO_LOOP)
@@ -139,12 +139,12 @@ class NestFacts:
     def span(
         self, kind: Kind, around: Iterable[tirx.For], loop: tirx.For, n: Any, total: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the index of a loop's first row or class, their number, and the largest number.
+        """Return a loop's first row or class, how many it covers here, and how many at most.
 
         The first two hold for the current iteration of the loops around, the last one for any.
 
-        With loops on a GPU, the number here is the largest number too, a constant: dividing by it
-        is cheap.
+        If the loop, or one inside, is mapped to a GPU, the number here is the largest one too, a
+        constant where one is known: dividing by it is cheap.
 
         Args:
             kind, around, n: see `reach`.

@@ -60,7 +60,7 @@ class Region:
     around: tuple[tirx.For, ...]
 
     def span(self, kind: Kind) -> tuple[Any, Any, Any]:
-        """Return the region's first row or class, their number, and the largest number.
+        """Return the region's first row or class, how many it covers here, and how many at most.
 
         See `NestFacts.span`.
         """
@@ -128,9 +128,9 @@ class OrderedRegion(Region):
 
     @property
     def _may_leave_places_empty(self) -> bool:
-        """Whether an element may stay without a term, because of gaps or guards.
+        """Whether an element may stay without a term: its tree, row or class is not in the region.
 
-        It may also if rows or classes have gaps, for which no thread stores terms.
+        This is so if a guard cuts the trees, or if trees, rows or classes have gaps.
         """
         cut = is_cut(self._fact, self._guards, "tree")
         whole = (has_no_gaps(self._fact, self._guards, kind) for kind in OUTPUT_KINDS)
@@ -163,7 +163,15 @@ class OrderedRegion(Region):
     def _add_by_threads(
         self, code: Builder, terms: Any, begin: list[Any], counts: list[Any], how: str
     ) -> None:
-        """Emit the additions for a GPU, with a thread for each row and class."""
+        """Emit the additions for a GPU, with a thread for each row and class.
+
+        Args:
+            code: where statements go.
+            terms: buffer of the terms.
+            begin: the first row and the first class.
+            counts: the number of rows and that of classes.
+            how: the reduction, see `ops.reduce`.
+        """
         with code.nest("add", counts[::-1], spread=True) as (c, r):
             at = [begin[0] + r, begin[1] + c]
             ends = [i < end for i, end in zip(at, self.margin.shape, strict=True)]

@@ -68,7 +68,7 @@ class SeparateSums(NestPass):
         return tir.mod["main"]
 
     def _find_first(self, around: tuple[tirx.For, ...]) -> int:
-        """Return the index of the loop before which initial values are written.
+        """Return the index in `around` of the loop before which initial values are written.
 
         It is the outermost loop that is over trees or that `WriteNest` will replace, or a parallel
         loop around it, since nested parallel loops must stay adjacent.
@@ -129,9 +129,9 @@ def _start_parts(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _stay_in_domain(realize: Any) -> Any:
-    """Replace a block's condition by the bounds of its axes, some of which `rfactor` omits.
+    """Give a block without a condition the bounds of its axes, some of which `rfactor` omits.
 
-    A block without a condition is returned unchanged.
+    A block with a condition is returned unchanged.
     """
     if not isinstance(realize.predicate, tirx.IntImm):
         return realize
@@ -150,10 +150,11 @@ def _close(first: Any, steps: list[tuple[Any, Any]]) -> set[Any]:
 
 
 def _reduce_across_threads(func: tirx.PrimFunc, bound: set[Any]) -> tirx.Stmt:
-    """Lower reductions whose loops are bound to threads.
+    """Lower reductions whose loops, with the variables `bound`, are bound to threads.
 
-    TVM's pass needs the same initial value in every thread, and writes the total without it. It
-    also drops a block's only condition, so the condition is written twice.
+    TVM's pass needs one constant in every thread to start from, so that is the neutral value, and
+    the initial value is added to the total. The pass also drops a block's only condition, so the
+    condition is written twice.
     """
     initials = dict[Any, tuple[tirx.BufferStore, str]]()
 

@@ -135,7 +135,7 @@ class _Region(Region):
     """A region whose concurrent trees have private sums.
 
     Attributes:
-        trees: the parallel loops over trees, innermost first.
+        trees: the concurrent loops over trees, innermost first; one for each GPU dimension.
     """
 
     trees: tuple[tirx.For, ...]
@@ -218,12 +218,12 @@ class _Region(Region):
 class _Dimension:
     """Emits the reduction of one dimension of the private sums.
 
-    The first dimension is added to the margins, each other one to its element 0.
+    The elements of dimension 0 are added to the margins, those of others to their element 0.
 
     Attributes:
         part: buffer of the private sums: a dimension per loop over trees, then classes and rows.
         margin: buffer of the margins.
-        counts: lengths of the dimensions for loops.
+        counts: lengths of the dimensions of `part` that belong to loops over trees.
         level: index of this dimension.
         rows, classes: the first row or class, and the number of them.
     """
@@ -237,11 +237,11 @@ class _Dimension:
 
     @property
     def _first(self) -> int:
-        """Index in this dimension of the first element that is added to another one."""
+        """Index in this dimension of the first element to add: 1 if element 0 is the sum."""
         return 1 if self.level else 0
 
     def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:
-        """Return the indices of an element of `part`.
+        """Return the indices of an element of `part`; `places` are those in the dimensions before.
 
         Later dimensions have index 0, since they are reduced already.
         """

@@ -111,7 +111,7 @@ class Directive:
         """Return the schedule after a step of this directive, with the step in its trace.
 
         Raises:
-            ScheduleError: an argument is wrong; `sch` is unchanged.
+            ScheduleError: an argument is wrong, or the nest would have a problem.
         """
         named = dict(arguments)
         listed = named.pop(LIST_PARAMETER, ())
@@ -165,15 +165,16 @@ def offer_loops(wanted: Callable[[Loop], object], *more: dict[str, Any]) -> Choi
 
 
 def name_parts(loop: Loop, *endings: str) -> list[str]:
-    """Return names for the parts of a loop; parts of the copy `x@t0=1` begin with `x.t0.1`."""
+    """Return names with these endings for a loop's parts; those of `x@t0=1` begin with `x.t0.1`."""
     return [loop.name.replace("@", ".").replace("=", ".") + ending for ending in endings]
 
 
 def directive(
     choices: Choices = lambda sch: iter(()), **more: Callable[..., Any]
 ) -> Callable[[Method[P]], Method[P]]:
-    """Register a function as a directive, see `Directive`; returns the method for `Schedule`.
+    """Return a decorator that registers a function as a directive, and returns its method.
 
+    `choices` and `more` are attributes of `Directive`; the method is for the body of `Schedule`.
     A search never takes a directive without `choices`.
     """
 

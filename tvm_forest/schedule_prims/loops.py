@@ -181,7 +181,7 @@ def reorder(sch: Schedule, *indices: str) -> Schedule:
 
 
 def _check_adjacent(sch: Schedule, outer: Loop, inner: Loop) -> None:
-    """Refuse two loops unless the first contains exactly the second."""
+    """Refuse two loops unless the second is the only loop directly inside the first."""
     if len(outer.children) > 1:
         inside = ", ".join(f"'{x.name}'" for x in outer.children)
         what = f"'{outer.name}' contains {len(outer.children)} loops ({inside})"

@@ -112,7 +112,7 @@ def know_depths(sch: Schedule, depths: list[int], likely: list[int] | None = Non
 
     Args:
         depths: hops to the deepest leaf of each round of trees.
-        likely: hops to the leaves that nine rows of ten reach.
+        likely: for each round, hops to the leaves that nine rows of ten reach; None if not known.
 
     Raises:
         ScheduleError: not a list of one whole number from 0 to `MAX_DEPTH` for each round.

@@ -19,7 +19,7 @@ Recipe = Callable[..., Schedule]
 
 
 def _order(sch: Schedule, names: str) -> Schedule:
-    """Reorder loops, outermost first; `class` is left out of `names` if there is no such loop."""
+    """Reorder loops, outermost first; "class" is left out of `names` if a round is one tree."""
     words = (name for name in names.split() if name != "class" or sch.round_size > 1)
     return sch.reorder(*words)
 
@@ -354,7 +354,7 @@ def gpu_template(
 
 
 def _add_up_sums(sch: Schedule, name: str, how: bool | str) -> Schedule:
-    """Apply the directive by which the sums of threads, or of blocks, are added."""
+    """Apply the directive that `how`, see `shared` of `gpu_template`, asks for, if any."""
     if how in ("atomic", "ordered"):
         return sch.atomic_reduce(name) if how == "atomic" else sch.ordered_reduce(name)
     if name == "g" or not how:

@@ -327,5 +327,5 @@ def _mark(sch: Schedule, marks: Marks) -> Schedule:
 
 
 def _find_depth(loop: Loop) -> tuple[int, bool]:
-    """Sort key of loops over the same kind, outermost first; loops of one iteration come last."""
+    """Sort key of loops over one kind: larger steps first; of equal ones, one iteration last."""
     return (-loop.step if isinstance(loop.step, int) else -sys.maxsize), loop.count == 1

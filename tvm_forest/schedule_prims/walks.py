@@ -298,7 +298,7 @@ def find_walk_forms(sch: Nest, forest: TreeDepths) -> dict[str, WalkForm]:
 
     Args:
         sch: the nest.
-        forest: its trees.
+        forest: the depths of the trees.
 
     Raises:
         ScheduleError: an unrolled walk is too short or too long, an unchecked peel is too long, or
@@ -350,7 +350,7 @@ def _count_straight_hops(sch: Nest, loop: Loop, depths: Array, trees: Array) -> 
 
 
 def _count_likely_hops(sch: Nest, loop: Loop, forest: TreeDepths, trees: Array) -> int:
-    """Return the hops to the leaves that nine rows of ten reach, the largest number of some trees.
+    """Return the hops to the leaves that nine rows of ten reach: the most of these trees, up to 64.
 
     Raises:
         ScheduleError: the likely hops are not known.

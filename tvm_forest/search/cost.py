@@ -3,9 +3,9 @@
 takes: Point, Workload, batch size, Machine; gives: nanoseconds per row, part by part.
 
     operation              how often for a row                    example: airline, 4,096 rows
-    code float32 1         values that one comparison codes       13
-    walk bitsliced 512     slots of complete trees over 512 rows  25,600 / 512
-    leaf bitsliced         trees                                  100
+    call                   1 / rows of the batch                  1 / 4,096
+    walk slot 512          slots of complete trees over 512 rows  25,600 / 512
+    leaf bitsliced 256     trees of at most 256 leaves            100
 
 The first word of an operation is the part that it belongs to: "call", "code" (rows become codes),
 "start" (of a tree, for a block or group), "walk", "wait" (for loads from farther caches), "leaf"
@@ -124,7 +124,7 @@ def price(point: Point, work: Workload, batch: int, machine: Machine | None = No
 def price_parts(
     point: Point, work: Workload, batch: int, machine: Machine | None = None
 ) -> dict[str, float]:
-    """Return the expected nanoseconds by part: "call", "code", "start", "walk", "wait", "leaf"."""
+    """Return expected nanoseconds per row, by part: "call", "code", "start", "walk" and so on."""
     (family,) = _tabulate([point], [batch])
     parts = _price_parts(family, work, machine or work.machine)
     return {name: float(taken[0]) for name, taken in parts.items()}
@@ -141,7 +141,7 @@ def _price_parts(family: _Family, work: Workload, machine: Machine) -> dict[str,
 
 
 def price_spaces(spaces: Sequence[Space]) -> list[Array]:
-    """Return the prices of the candidates of each space of a model, on one thread; float64 (P,)."""
+    """Return float64 (P,) for each space of a model: the prices of its candidates, see `price`."""
     work, ends = spaces[0].facts, np.cumsum([len(space.candidates()) for space in spaces])
     prices = np.zeros(ends[-1])
     for family in _tabulate_spaces(tuple(space.key for space in spaces)):

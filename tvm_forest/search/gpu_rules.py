@@ -139,7 +139,7 @@ def _give_rows_threads(work: Workload) -> GpuPoint:
 
 
 def fits_ranks(point: GpuPoint, problem: GpuProblem) -> bool:
-    """Return whether a block has `LANES` rows, and shared memory holds its ranks and trees."""
+    """Return whether a block has at least `LANES` rows, and shared memory for ranks and trees."""
     round_bytes = problem.walks * (SLOT_BYTES << problem.hops)
     trees = max(_ranked_tree_bytes(point, problem), round_bytes)
     return point.rows_tb >= LANES and 3 * trees // 2 <= _left_by_ranks(point, problem)
@@ -173,7 +173,7 @@ def _holds_ranks(work: Workload, problem: GpuProblem) -> bool:
 
 
 def _write(work: Workload, point: GpuPoint) -> Schedule:
-    """Return the schedule of a point of this file, with the recipe that it belongs to."""
+    """Return the schedule of a point that this file has chosen, by the recipe for its kind."""
     if point.layout == BANKED:
         return walk_ranks(work.start, point, describe_problem(work, MIN_RANKED_ROWS))
     if not point.is_alone:

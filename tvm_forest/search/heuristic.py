@@ -52,7 +52,7 @@ SHOWN = 3
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules, by the smallest batch that each serves.
 
-    Schedules for batches of 64 rows and more share rows among threads. The others run on one
+    On a CPU, those for batches of 64 rows and more share rows among threads. The others run on one
     thread, so that they need not be compiled twice, with threads and without.
     """
     return default_schedules_for(Workload.of(forest, target))
@@ -83,7 +83,10 @@ def write_points(work: Workload, points: Iterable[Point]) -> list[Schedule]:
 
 
 def hop_schedule(forest: Forest, target: Target) -> Schedule:
-    """Return the best schedule for the largest batches that walks hop by hop."""
+    """Return the cheapest schedule, for the largest batches, of those that walk node by node.
+
+    On a GPU it is the one that gives every row a thread.
+    """
     work = Workload.of(forest, target)
     if work.target.on_gpu:
         return choose_gpu_schedule(work)
@@ -112,13 +115,13 @@ def choose(work: Workload) -> dict[int, Choice]:
 
 
 def price_points(work: Workload, batch: int) -> Iterator[tuple[float, Point, Schedule]]:
-    """Yield all points for a batch on one thread with their prices, cheapest first."""
+    """Yield (price, point, schedule) of all points for a batch on one thread, cheapest first."""
     space = Space(work, work.start, batch, threads=False)
     yield from _list_by_price(space, price_spaces([space])[0])
 
 
 def _list_by_price(space: Space, prices: Array) -> Iterator[tuple[float, Point, Schedule]]:
-    """Yield the points of a space that have a schedule, cheapest first."""
+    """Yield (price, point, schedule) of those points that have a schedule, cheapest first."""
     points = space.candidates()
     for at in np.argsort(prices, kind="stable").tolist():
         sch = space.schedule(points[at])
@@ -146,7 +149,10 @@ def find_spaces(
 
 
 def explain(forest: Forest, target: Target) -> list[str]:
-    """Return lines that explain the default schedules: their prices, and the next best points."""
+    """Return lines that explain the default schedules: their prices, and the next best points.
+
+    For a GPU, they are the schedules themselves.
+    """
     work = Workload.of(forest, target)
     if work.target.on_gpu:
         schedules = choose_gpu_schedules(work).items()

@@ -145,8 +145,8 @@ OBSTACLES: dict[str, Callable[[Workload], str | None]] = {
 def fitting_layouts(work: Workload) -> frozenset[str]:
     """Return the names of layouts that are worth trying for a model without tiles.
 
-    `ANY_FOREST` is one of them. A model with sets of categories is tried only in layouts that make
-    membership columns, and in `ANY_FOREST` if it fits none of these.
+    `ANY_FOREST` is one of them, but for models with sets of categories: these are tried in layouts
+    that make membership columns, and in `ANY_FOREST` only if they fit none of these.
     """
     return work.ask_once(_find_fitting)
 

@@ -205,8 +205,8 @@ def load_schedules(
 ) -> dict[int, Schedule]:
     """Return the fastest known schedules of a model, by the smallest batch that each serves.
 
-    Of several tunings, with other rows or numbers of threads, the latest counts. Without a GPU
-    here, all records must be of one GPU.
+    Of several tunings, with other rows or numbers of threads, the latest counts. For a target that
+    is a GPU, `gpu` is its `Driver.identity`; if that is "", all records must be of one GPU.
 
     Raises:
         InputError: no such file, or no record of this model, target, machine and version with a
@@ -238,7 +238,7 @@ def _find_only_gpu(recorded: list[str]) -> str:
 
 
 def serve_from_one_row(schedules: dict[int, Schedule]) -> dict[int, Schedule]:
-    """Return schedules by batch size; the first also serves smaller batches."""
+    """Return schedules by batch size, with 1 in place of the smallest, to serve all batches."""
     return {batch if i else 1: schedules[batch] for i, batch in enumerate(sorted(schedules))}
 
 

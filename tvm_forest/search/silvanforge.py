@@ -267,7 +267,7 @@ def estimate_cycles(point: GpuPoint, problem: GpuProblem) -> float:
 def walk_together(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
     """Return the point with the number of interleaved walks that needs the fewest turns.
 
-    In a turn, a thread walks as many trees together, or one of those that are left over.
+    In a turn, a thread walks `factor` trees together, or one of those that are left over.
     """
     trees, parts = count_terms(point, problem), point.tree_threads * point.tree_blocks
     walks = (max(1, trees // parts), -(-trees // parts))
@@ -279,7 +279,7 @@ def walk_together(point: GpuPoint, problem: GpuProblem) -> GpuPoint:
 
 
 def count_lines(point: GpuPoint) -> float:
-    """Estimate the cache lines of the nodes that a warp's lanes read.
+    """Estimate the cache lines of the nodes that a warp's lanes read in a hop.
 
     Neighbouring lanes walk rows through one tree, unless their sums are shuffled.
     """

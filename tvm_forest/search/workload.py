@@ -162,7 +162,7 @@ class Workload:
 
     @cached_property
     def _reach(self) -> tuple[Array, Array]:
-        """Nodes per level, int64 (D,), and the mean share of rows that reaches each, float64."""
+        """Nodes per level, int64 (D,), and the mean share of rows that reach one, float64 (D,)."""
         nodes = np.bincount(self.forest.hop_depth)
         ends = np.bincount(self.leaf_depths, self._leaf_share, len(nodes))
         return nodes, ends[::-1].cumsum()[::-1] / nodes
@@ -187,7 +187,7 @@ class Workload:
         return float(going[ends[ends < len(going)]].sum())  # a sum of fractions may reach the bound
 
     def _count_going(self, together: int) -> Array:
-        """Return float64 (D,), in how many trees any of `together` walks goes on after k hops."""
+        """Return float64 (D,), by hops done: how many trees have one of `together` walks left."""
         return (1 - self._ended**together).sum(axis=0)
 
     def count_unasked_hops(self, levels: float) -> float:
@@ -356,7 +356,7 @@ class Workload:
 
     @cached_property
     def leaf_look_up(self) -> str:
-        """Where bit planes look up leaves: "far" is memory, "64" is a table of 64 in registers."""
+        """Where bit planes look up leaves: "far" is memory, else the size of a register table."""
         dtype = self.forest.leaf_value.dtype
         if dtype == np.float32:
             return str(self._fit_table() or "far")

@@ -215,11 +215,13 @@ PIPELINE = "tvm_forest"
 
 
 def _pipeline() -> tuple[tvm.transform.Pass, Any, Any]:
-    """Return TVM's own passes for plain loops on a CPU, in the order of its default pipeline.
+    """Return the passes from plain loops to LLVM on a CPU, as TVM's own pipelines return them.
 
-    It leaves out the passes for TIR blocks, which no longer occur, those for other devices, and
-    those that LLVM repeats: hoisting, common subexpressions, dead code. CompactBufferAllocation
-    alone took 95 % of the time to compile bit-sliced walks.
+    The first result has TVM's passes, in the order of its default pipeline, and ours in between.
+    Left out are those for TIR blocks, which no longer occur, those for other devices, and those
+    that LLVM repeats: hoisting, common subexpressions, dead code. CompactBufferAllocation alone
+    took 95 % of the time to compile bit-sliced walks. The other two results are functions that make
+    TVM's last passes, for the host and for devices.
     """
     plain, block = tirx.transform, s_tir.transform
     passes = [

@@ -125,7 +125,7 @@ def kernel_text(kernels: tvm.IRModule, target: tvm.target.Target) -> str:
 
 
 def _write_all_bits(x: tirx.FloatImm) -> Any:
-    """Replace a float64 constant by one that is printed as bits, for TVM prints nine digits."""
+    """Replace a fractional float64 by one that is printed as bits, for TVM prints nine digits."""
     if str(x.ty.dtype) != "float64" or float(x.value).is_integer():
         return x
     bits = int(np.float64(x.value).view(np.int64))

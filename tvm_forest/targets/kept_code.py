@@ -41,7 +41,7 @@ class CodeKeeper(NamedTuple):
         """Return the keeper for a target; None if the cache is off, or not for this target.
 
         Raises:
-            InputError: the target is unknown.
+            InputError, BuildError: see `cpu.tvm_target`.
         """
         cache = find_code_cache(target)
         return None if cache is None else cls(cache, target, machine_code.describe(target))

@@ -42,7 +42,7 @@ class ModelFacts:
         comparison: "<" or "<=": a row goes left if `value < threshold`, or `<=`.
         aggregate: how leaf values are combined, see `Forest`.
         tile_size: number of nodes that one hop decides together.
-        depths: depth of each tree.
+        depths: depths of the trees, see `TreeDepths`.
         layout: how the model lies in memory.
         steps: trace steps, as dicts, that rewrote the model and chose its layout.
     """
@@ -148,7 +148,8 @@ def _encode(x: Any, where: str) -> Any:
     """Return a layout, or one of its fields, as plain values; dataclasses with their class name.
 
     Raises:
-        BuildError: a field is of another type; the message says of which layout, by `where`.
+        BuildError: a field is of a type that no attribute can hold; the message names the layout
+            by `where`.
     """
     if x is None or type(x) in SCALARS:
         return x

@@ -97,7 +97,7 @@ _EIGHT = lanes(i64(0), ROWS)
 
 
 def _exchange(code: Builder, vectors: Vectors, low: Any, high: Any, distance: int) -> None:
-    """Exchange the upper bits of the pairs in `low` with the lower bits of the pairs in `high`."""
+    """Exchange upper bits of pairs, `distance` apart, in `low` with lower ones in `high`."""
     width = int(str(low.ty.dtype).partition("x")[2] or 1)
     mask, by = (spread(tirx.const(x, "uint64"), width) for x in (LOWER[distance], distance))
     if vectors.selects_bits:

@@ -32,7 +32,7 @@ _BITS_OF_ROUNDING = int(np.float64(ROUNDING).view(np.int64))
 
 
 def _emit_powers(forest: Forest, r: Any, n: Any, margin: Any, value: Any, table: Any) -> None:
-    """Store e^margin for each output; CatBoost computes several rows in vector lanes."""
+    """Store e^margin for each output; CatBoost's vectors hold rows here, see `_is_alone`."""
     for c in range(forest.n_outputs):
         power = _take_power(margin[r, c].astype("float64"), table, _is_alone(r, n))
         tb.buffer_store(value, power.astype(str(value.dtype)), [r, c])

@@ -56,7 +56,7 @@ class ContributionLookup:
         self.code = Builder()
 
     def emit(self, rows: Any, result: Any, first_row: Any) -> tirx.Stmt:
-        """Return the statement that computes the contributions of a block of rows."""
+        """Return code that stores the contributions of the block from `first_row` in `result`."""
         code, features = self.code, i64(self.tables.n_players + 1)
         columns = i64(self.tables.forest.n_features)
         self.turned = code.buffer("turned", (columns * STRIDE,), self.dtype)

@@ -56,7 +56,7 @@ class ContributionWalk:
         self.code = Builder()
 
     def emit(self, rows: Any, result: Any, first_row: Any) -> tirx.Stmt:
-        """Return the statement that computes the contributions of a block of rows."""
+        """Return code that stores the contributions of the block from `first_row` in `result`."""
         self._declare_stacks()
         code, features = self.code, i64(len(self.tables.players) + 1)
         groups = i64(int(result.shape[1]))
@@ -232,7 +232,8 @@ class ContributionWalk:
         """Emit whether the row passes all tests of the node's feature above it, and goes left here.
 
         Returns:
-            s = left(row) - left_share, where left(row) is 1 if the row goes left here, else 0.
+            s = reached * (left - left_share), where `reached` is 1 if the row passes these tests,
+            and `left` is 1 if it goes left here; otherwise they are 0.
         """
         code, parent = self.code, slot - 1
         goes_left = self._test(node)

@@ -106,7 +106,7 @@ class _Tally:
 
     @contextmanager
     def _each_sample(self, at_leaf: Callable[[Any, Any], None] | None = None) -> Iterator[Any]:
-        """Open a loop over the ranks of all samples, in the order of trees.
+        """Open a loop over all samples of the row, in the order of trees; yield a sample's rank.
 
         Args:
             at_leaf: function that emits code at each leaf, given its node and number of samples.
@@ -251,7 +251,7 @@ class _Tally:
         self._clear()
 
     def give_proximity(self) -> None:
-        """Emit, for each training row, the number of its samples in the leaves of the row."""
+        """Emit the number of samples of each training row in the leaves of a predicted row."""
         result = self.results["proximity"]
         with self._each_sample() as rank:
             place = [self.row, self.model["order"][rank].astype(WHOLE)]

@@ -116,7 +116,7 @@ def _elementwise(forest: Forest, x: Any, dtype: str) -> Any:
 
 
 def _emit_plain_softmax(forest: Forest, r: Any, margin: Any, value: Any) -> None:
-    """Emit YDF's softmax: exponentials times 1 / their sum, without subtracting the maximum."""
+    """Emit YDF's softmax: exponentials times 1 / their sum, at most 1; no maximum is subtracted."""
     dtype = str(value.dtype)
     one = tirx.FloatImm(dtype, 1.0)
     total = tb.sblock_alloc_buffer((1,), dtype, scope="global")

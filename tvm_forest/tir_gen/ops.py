@@ -69,7 +69,7 @@ def reduce(element: Any, value: Any, how: str = ADD) -> Any:
 
 
 def reduce_into(element: Any, reduction: Any, how: str = "") -> Any:
-    """Return the reduction of the same value into another element, by `how` or as before."""
+    """Return `reduction` with `element` in place of its own; `how` replaces its kind if given."""
     return reduce(element, reduction.args[1], how or reduction.args[3].value)
 
 

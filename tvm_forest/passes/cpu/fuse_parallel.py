@@ -21,7 +21,7 @@ from ..function_pass import NestPass, function_pass
 class FuseParallel(NestPass):
     """Makes loops parallel, and a chain of them one loop.
 
-    The name of that loop in the schedule, by which passes find its facts, is the innermost's.
+    The fused loop has the name of the innermost one, by which passes find its facts.
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -47,7 +47,7 @@ class OutlineParts:
     """Moves the parts that `mark_part` has marked into functions."""
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Return a function that calls its parts, and the functions of the parts."""
+        """Return the function, which now calls its parts, and a function for each part."""
         parts: Functions = {}
 
         def move(statement: tirx.AttrStmt) -> tirx.Stmt:
@@ -71,7 +71,7 @@ class FinishOutlined:
     """
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Finish a function that has no symbol yet."""
+        """Finish a function that has no symbol yet; leave others as they are."""
         if SYMBOL in func.attrs:
             return {}
         func = func.with_body(_on_host(func.body))

@@ -51,8 +51,8 @@ def _is_parallel(loop: tirx.For) -> bool:
 class AddTwins(NestPass):
     """Adds the serial twins of functions with parallel loops.
 
-    If trees run in parallel, code outside the parallel loops depends on these, so their bodies are
-    not shared: the attribute that names the twin is removed.
+    If trees run in parallel, code outside of the parallel loops uses what these compute, so the two
+    functions share no bodies of loops: the attribute that names the twin is removed.
     """
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
@@ -80,7 +80,7 @@ class ShareBlocks:
     """Moves the bodies of parallel loops into functions, and adds serial twins that call these."""
 
     def expand(self, var: GlobalVar, func: tirx.PrimFunc) -> Functions:
-        """Return a function that calls its blocks, its twin, and the functions of the blocks."""
+        """Return the function, its twin, and the functions of blocks, which both of them call."""
         if not _has_twin(func):
             return {}
         blocks: Functions = {}

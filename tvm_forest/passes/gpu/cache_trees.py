@@ -90,7 +90,8 @@ class _TreeCopier:
     Attributes:
         facts: facts about the loops.
         n: number of rows.
-        offset, elements: buffers with the first element of each tree, and with the elements.
+        offset: buffer with the index of each tree's first element.
+        elements: buffer with the elements, such as nodes.
         ends: values of `offset`, followed by the number of elements.
     """
 

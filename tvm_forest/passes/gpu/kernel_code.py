@@ -85,7 +85,7 @@ def join_users(
 
     Args:
         parts: statements of a sequence.
-        joins: function of a buffer and these statements that returns whether to merge them.
+        joins: takes a buffer, and the statements that would be merged; returns whether to do so.
     """
     joined, parts = list[tirx.Stmt](), list(parts)
     while parts:

@@ -48,7 +48,7 @@ WARP_THREADS = 32
 
 @function_pass
 class ThreadSums(NestPass):
-    """Lets a GPU thread's outermost loop over trees add to registers, if there are enough of them.
+    """Lets a GPU thread's outermost loop over trees add to registers, if its sums are few enough.
 
     The sums are stored, or added atomically, after the loop. Where `vector_reduce` is chosen,
     neighbouring threads add theirs by shuffles before that.
@@ -84,8 +84,8 @@ class _RegisterSums:
         store: the only store of a reduction inside.
         index: inner loops that the element depends on, or that are mapped to threads, outermost
             first.
-        serial: full lengths of those of them that one thread runs, by their variables.
-        conditions: conditions under which an iteration of `index` belongs to the batch.
+        serial: full lengths of the loops of `index` that one thread runs, by their variables.
+        conditions: conditions under which the row and class of an iteration of `index` exist.
         lanes: result of `_find_shuffle`.
         sums: buffer of the registers.
     """

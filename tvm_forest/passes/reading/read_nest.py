@@ -202,7 +202,7 @@ class _Reader:
 
     @property
     def _shares(self) -> Iterator[Share]:
-        """Yield the possible shares of the rows: ceil(n / parts), with the extent of a loop."""
+        """Yield the share ceil(n / extent) of each loop around the walk with a constant extent."""
         for loop in self.walk.around:
             if isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1:
                 yield Share(int(loop.extent))
@@ -218,7 +218,7 @@ class _Reader:
         """Return the bound of a loop with this extent and step.
 
         The result is None for a loop that ends at the last row, and if no bound fits; `_ends_at`
-        and `_is_end` then tell whether there is one.
+        and `_is_end` tell these two apart.
         """
         if isinstance(extent, tirx.IntImm):
             return int(extent) * step if isinstance(step, int) else None
@@ -291,7 +291,7 @@ class _Reader:
 
 
 def _read_steps(loop: tirx.For, text: Any) -> list[TraceStep]:
-    """Return the directives in the annotation `STEPS`: those that copy a loop, and those after.
+    """Return the steps in the annotation `STEPS`: one that copies the loop, and those after it.
 
     Raises:
         ScheduleError: the annotation holds anything else.

@@ -57,7 +57,10 @@ WINDOWS_LIBRARIES = (
     *("-nostdlib", "-lkernel32"),
     *(
         f"-lapi-ms-win-crt-{part}-l1-1-0"
-        for part in ("heap", "math", "private", "stdio", "string", "utility")
+        for part in (
+            *("convert", "environment", "heap", "math", "private", "runtime", "stdio", "string"),
+            *("time", "utility"),
+        )
     ),
 )
 """Flags for a .dll by Zig, which knows what Windows' libraries hold without any of their code.

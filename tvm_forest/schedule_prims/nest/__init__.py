@@ -61,7 +61,7 @@ class Loop:
         start: first value.
         stop: bound, exclusive; None means n, the number of rows.
         step: distance between two values; a Share where rows were tiled into a number of parts.
-        children: loops inside, in order; none for a leaf loop, whose body is one walk.
+        children: loops inside, in order; none for an innermost loop.
         case: the iteration of the enclosing specialized loop in which this loop runs; None for all
             iterations.
         parallel: whether the iterations may run at the same time on CPU threads.
@@ -216,7 +216,7 @@ def find_paths(loop: Loop) -> list[tuple[Loop, ...]]:
 
 
 def replace_loop(loop: Loop, name: str, new: Iterable[Loop]) -> tuple[Loop, ...]:
-    """Return `loop`, with the loop `name` inside it replaced by the loops `new`."""
+    """Return what `loop` becomes if the loops `new` replace the loop `name`, itself or inside."""
     if loop.name == name:
         return tuple(new)
     inside = [part for x in loop.children for part in replace_loop(x, name, new)]

@@ -88,7 +88,7 @@ class Trials:
         end: clock time when the search must stop.
         left: remaining trials; infinity for any number.
         limit_s: most seconds for one candidate.
-        clock: returns seconds since any moment.
+        clock: returns seconds since some fixed moment.
         show: called with every new record.
     """
 
@@ -102,7 +102,7 @@ class Trials:
     show: Callable[[TrialRecord], None] = lambda record: None
 
     def __call__(self, schedule: Schedule) -> float:
-        """Return the seconds of a call, from the journal if it has them.
+        """Return the seconds of a call, from the journal if it has them; infinity for a failure.
 
         Raises:
             StopSearch: trials or time are used up.

@@ -19,7 +19,7 @@ ROUNDS = 3
 
 
 def measure_caches() -> tuple[int, ...]:
-    """Return the sizes of the data caches, nearest first.
+    """Return the sizes of the data caches in bytes, nearest first; () if none is reported.
 
     The last of three may be shared with other virtual machines. If it is reported as at least four
     times the second, it is measured: its size is that of the largest array whose random loads take

@@ -92,7 +92,7 @@ class _Timed:
 
 
 def _prepare(cells: list[Cell], forest: Forest, target: Target) -> list[_Timed]:
-    """Build the predictors of a group of cells."""
+    """Build one predictor for a group of cells; return each cell with it and its own batches."""
     from ...predictor.building import build
 
     work = Workload.of(forest, target)

@@ -174,7 +174,7 @@ def _vector_point(layout: str, block: int, walks: str) -> Point:
 
 
 def group_cells(cells: list[Cell]) -> list[list[Cell]]:
-    """Group the cells of one forest with different batch sizes: one predictor serves a group."""
+    """Group cells of one forest and different batch sizes, so that one predictor serves a group."""
     groups = dict[Shape, list[dict[int, Cell]]]()
     for cell in cells:
         of_shape = groups.setdefault(cell.shape, [])

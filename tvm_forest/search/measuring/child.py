@@ -243,7 +243,7 @@ class TimeTaken:
 
 
 def look_at(process: int) -> Looked | None:
-    """Return Linux's current figures of a process; None on other systems."""
+    """Return Linux's figures of a process now; None if it has ended, and on other systems."""
     try:
         times = _read_stat(Path(f"/proc/{process}"))[11:15]
         threads = list(Path(f"/proc/{process}/task").iterdir())
@@ -271,7 +271,7 @@ def _read_stat(place: Path) -> list[str]:
 
 
 def read_megabytes(process: int) -> float:
-    """Return the memory of a process on Linux; elsewhere 0."""
+    """Return the resident memory of a process on Linux, in MiB; 0 on other systems."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):

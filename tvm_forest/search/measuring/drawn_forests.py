@@ -66,7 +66,10 @@ def draw_forest(shape: Shape, seed: int = 0) -> Forest:
 
 
 def _draw_tree(shape: Shape) -> Array:
-    """Return each node's left child, level by level; right children follow them."""
+    """Return the left child of each node of a tree, LEAF at leaves; the right one is the next.
+
+    Nodes are numbered level by level from 0.
+    """
     left, level = list[int](), [True]  # whether the nodes of a level have children
     for depth in range(shape.depth):
         child, below = len(left) + len(level), list[bool]()

@@ -34,7 +34,7 @@ and the number of attempts, each with more copies before the calls."""
 
 
 def identify_in(child: Child, target: Target) -> str:
-    """Return the `Driver.identity` of the target's GPU, found by the child; "" for "simt".
+    """Return the `Driver.identity` of the target's GPU, found by the child; "" without one.
 
     Raises:
         DeviceError: no GPU, no driver, or no compiler.
@@ -166,7 +166,10 @@ _timer_of = functools.cache(GpuTimer)
 
 @functools.cache
 def _bound_margins() -> Array:
-    """Return the largest difference of two orders of a sum: 2 (T + 1) u (|base| + sum |leaf|)."""
+    """Return (R, C), how far two orders of additions may be apart in each margin.
+
+    It is 2 (T + 1) u (|base| + sum |leaf|), where u is half the distance from 1 to the next number.
+    """
     setup = measure.current_setup()
     forest, rows = setup.forest, setup.checks
     leaves = np.abs(forest.predict_reference(rows, "per_tree").astype(np.float64))

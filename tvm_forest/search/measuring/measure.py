@@ -82,7 +82,7 @@ class TimedCalls(NamedTuple):
     Attributes:
         call: function that takes a batch.
         batches: its arguments, in turn.
-        clock: returns seconds since any moment.
+        clock: returns seconds since some fixed moment.
         timer: takes a function of the call's number, and the number of calls, and returns seconds;
             None to use the clock.
     """
@@ -113,7 +113,7 @@ _fastest: dict[int, tuple[TimedCalls, CallTimes]] = {}  # by batch, the fastest 
 
 
 def prepare(setup: TrialSetup) -> None:
-    """Keep the setup that all candidates share, and forget those of an earlier one."""
+    """Keep the setup that all candidates share, and forget candidates of an earlier setup."""
     _setups[:] = [setup]
     _fastest.clear()
     _build.cache_clear()
@@ -156,7 +156,7 @@ def measure_candidate(schedule: str, batch: int, best: float) -> CallTimes:
 def check_margins(
     setup: TrialSetup, margin: Callable[..., Array], batch: int, parallel: bool
 ) -> None:
-    """Check that margins are bit-equal to the reference, for all rows and for a batch.
+    """Check that margins are bit-equal to the reference, for all `checks` and a batch of them.
 
     They are computed by one thread, and if `parallel` also by all threads.
 

@@ -153,7 +153,7 @@ class RowCoder:
 
     @contextmanager
     def _chunks(self, code: Builder, first: Any, here: Any) -> Iterator[Chunk]:
-        """Open a loop over chunks of `here` rows from `first` on."""
+        """Open a loop over the `here` rows from `first` on, 64 at a time; yield their Chunk."""
         with code.repeat("chunk", tirx.ceildiv(here, i64(ROWS_OF_CHUNK))) as chunk:
             start = chunk * ROWS_OF_CHUNK
             left = code.hold("left", tirx.min(here - start, i64(ROWS_OF_CHUNK)))

@@ -221,7 +221,7 @@ class WalkGroup:
 
 
 def resting_place(tree: TreeAccess, node: Any, hold: Hold) -> Any:
-    """Return the node that a walk reads: a harmless one if the walk has reached its leaf."""
+    """Return the node whose test a walk loads: `tree.rest` in place of a leaf, if there is one."""
     if tree.rest is None:
         return node
     return hold("place", tirx.Select(tree.is_leaf(node), tree.rest, node))

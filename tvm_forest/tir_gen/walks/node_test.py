@@ -51,7 +51,7 @@ class Comparer:
 
     @classmethod
     def on(cls, comparison: str, abilities: frozenset[str] | None) -> Comparer:
-        """Return a comparer for a CPU with these LLVM features; None for kernels of a GPU."""
+        """Return a comparer for a CPU with these LLVM features, or for a GPU if they are None."""
         if abilities is None:
             return cls(comparison, None, at_once=True)
         return cls(comparison, Vectors(abilities))
