@@ -75,7 +75,7 @@ DERIVED = {
         "Zen 3",
         "AuthenticAMD",
         ("znver3",),
-        None,
+        frozenset({"avx", "avx2", "ssse3", "vaes"}),  # Zen 2 has no "vaes"
         (32 << 10, 512 << 10, 2965820),
         "haswell",
         {

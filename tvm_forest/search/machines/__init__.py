@@ -41,7 +41,8 @@ class Machine:
         name: the name that the CPU reports.
         vendor: its maker, see `Target.vendor`.
         cpus: LLVM's names of CPUs of this kind, such as "znver4".
-        abilities: those features of `TELLING` that it has.
+        abilities: those features of `TELLING` that it has, and others by which it differs from an
+            older machine of its maker with the same ones.
         cache_bytes: sizes of a core's data caches, nearest first.
         nanoseconds: durations of operations, by name.
         origin: when and how these were measured.
@@ -165,13 +166,20 @@ def nearest(machines: tuple[Machine, ...], target: Target) -> Machine:
     named = dict(target.options).get("mcpu")
     likeness = {i: _likeness(machine, target, named) for i, machine in enumerate(machines)}
     found = max(likeness, key=lambda i: likeness[i])
-    is_named, *is_alike = likeness[found]
+    is_named, *is_alike, _ = likeness[found]
     return machines[found] if is_named or all(is_alike) else _temper(machines[found], machines)
 
 
-def _likeness(machine: Machine, target: Target, named: Any) -> tuple[bool, ...]:
+def _likeness(machine: Machine, target: Target, named: Any) -> tuple[int, ...]:
+    """Return whether the name, each of `TELLING` and the maker are equal, and a number.
+
+    The number counts the machine's further abilities: those that the CPU has, less those that it
+    lacks; 0 for another maker's machine.
+    """
     alike = [(x in machine.abilities) == target.has(x) for x in TELLING]
-    return (named in machine.cpus, *alike, target.vendor == machine.vendor)
+    is_of_maker = target.vendor == machine.vendor
+    further = [1 if target.has(x) else -1 for x in machine.abilities.difference(TELLING)]
+    return (named in machine.cpus, *alike, is_of_maker, is_of_maker * sum(further))
 
 
 def _temper(machine: Machine, machines: tuple[Machine, ...]) -> Machine:
