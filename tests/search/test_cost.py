@@ -305,14 +305,14 @@ def test_an_unknown_machine_is_not_taken_for_one_that_is_unlike_all_others() -> 
 def test_a_further_ability_tells_machines_of_one_maker_apart() -> None:
     old = Machine("old", "maker", (), frozenset({"avx2"}), (1,), {"call": 1.0}, "")
     new = replace(old, name="new", abilities=frozenset({"avx2", "vaes"}))
-    for machines in ((old, new), (new, old)):
+    for shipped in ((old, new), (new, old)):
         for can, vendor, name in (
             ({"avx2"}, "maker", "old"),
             ({"avx2", "vaes"}, "maker", "new"),
-            ({"avx2", "vaes"}, "another", machines[0].name),
+            ({"avx2", "vaes"}, "another", shipped[0].name),
         ):
             target = replace(Target(abilities=frozenset(can), cores=1), vendor=vendor)
-            assert nearest(machines, target).name == name
+            assert nearest(shipped, target).name == name
 
 
 def test_cells_of_one_batch_have_predictors_of_their_own() -> None:
