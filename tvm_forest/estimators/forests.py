@@ -297,7 +297,7 @@ class ForestRegressor(RegressorMixin, _ForestEstimator):
 class ForestClassifier(ClassifierMixin, _ForestEstimator):
     """A compiled classification forest as an estimator of scikit-learn.
 
-    If the model returns probabilities but has no labels, as a file, the classes are 0, 1, 2, ...
+    If the model returns probabilities but has no labels, as in a file, the classes are 0, 1, 2, ...
 
     Attributes:
         model: see `tvm_forest.load`.

@@ -214,7 +214,7 @@ def _predict_by_onnx(model: Any, forest: Forest, rows: Array) -> LibraryPredicti
 
 
 def _as_columns(array: Any) -> Array:
-    """Return predictions, a list of arrays for several targets, as one array (R, C)."""
+    """Return predictions as one array (R, C); several targets may have an array each, in a list."""
     array = np.concatenate(array, axis=1) if isinstance(array, list) else np.asarray(array)
     return array.reshape(len(array), -1)
 

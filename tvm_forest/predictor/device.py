@@ -198,7 +198,7 @@ class DevicePredictor(Predictor):
         return copy
 
     def _for_rows(self, rows: Any) -> DevicePredictor:
-        """Return this predictor; it refuses rows that XGBoost's estimator would copy."""
+        """Return this predictor; `to_rows` refuses rows that XGBoost's estimator would copy."""
         return self
 
     def _part(self, iteration_range: Any) -> DevicePredictor:

@@ -128,7 +128,8 @@ def check_tiles(layout: type[Layout], forest: Forest, sch: Schedule) -> None:
     """Refuse tiles of a size that the layout does not support.
 
     Raises:
-        ScheduleError: the layout does not support tiles of the forest's size.
+        ScheduleError: the layout holds no tiles of `forest.tile_size` nodes; or where that is 1, it
+            holds tiles only.
     """
     if forest.tile_size not in layout.tile_sizes:
         sizes = ", ".join(str(size) if size > 1 else "none" for size in layout.tile_sizes)

@@ -151,13 +151,16 @@ def _asks_for_ends(point: Point) -> bool:
 
 
 def _count_hops(work: Workload, hops: str, together: int, levels: float) -> float:
-    """Return the hops of a row through all trees; if `hops` is "peel", walks end at their leaves.
+    """Return the mean number of hops of a row through all trees.
+
+    With "peel", interleaved walks end together, when the last of them is at its leaf; with "loop",
+    each goes to the full depth of its tree.
 
     Args:
         work: the model.
         hops: see `Point.hops`; "loop" for vector lanes, which do not test for leaves.
-        together: number of walks that run until the last of them ends.
-        levels: levels of a tree that a hop decides.
+        together: number of interleaved walks; unused with "loop".
+        levels: levels of a tree that a hop decides; rounded down with "loop".
     """
     if hops == "peel":
         return work.count_hops(together, levels)

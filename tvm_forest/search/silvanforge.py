@@ -36,7 +36,7 @@ class GpuPoint(NamedTuple):
 
     @property
     def is_alone(self) -> bool:
-        """Return whether one thread walks all trees of its rows."""
+        """Return whether one thread walks all trees of a class, so that no sums are joined."""
         return self.tree_threads == 1 and self.tree_blocks == 1
 
 

@@ -90,7 +90,7 @@ def _read_parts() -> dict[str, str]:
 
 
 def _write_table() -> str:
-    """Return the table of exponentials as LLVM IR."""
+    """Return the table of powers of two that exponentials look up, as LLVM IR."""
     entries = (f"[2 x i64] [i64 {beyond}, i64 {bits}]" for beyond, bits in list_powers())
     kind = f"[{ENTRIES} x [2 x i64]]"
     return f"@tvmf_powers = internal constant {kind} [{', '.join(entries)}]\n"

@@ -97,7 +97,7 @@ _EIGHT = lanes(i64(0), ROWS)
 
 
 def _exchange(code: Builder, vectors: Vectors, low: Any, high: Any, distance: int) -> None:
-    """Exchange upper bits of pairs, `distance` apart, in `low` with lower ones in `high`."""
+    """Exchange bit i + `distance` of `low` with bit i of `high`, for each bit i in `LOWER`."""
     width = int(str(low.ty.dtype).partition("x")[2] or 1)
     mask, by = (spread(tirx.const(x, "uint64"), width) for x in (LOWER[distance], distance))
     if vectors.selects_bits:

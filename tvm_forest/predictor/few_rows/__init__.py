@@ -1,5 +1,8 @@
 """The fast path for batches of few rows, for which call overhead would exceed the walks.
 
-float32, float64 in C order --builtin function--> result
-other rows --copy--> frame.rows --frame.call--> frame.results --copy--> result
+takes: rows as users pass them, Functions; gives: margins or values, or None for the slow path.
+
+    float32, float64 in C order --> a builtin function reads them in place --> result
+    other arrays of numbers     --> copied to a buffer that stays --> compiled function
+                                --> buffers that stay --> copied to the result
 """

@@ -157,7 +157,13 @@ def to_numbers(
 def _check_texts(
     labels: Sequence[Any], known: tuple[Any, ...] | None, at: int, name: str, forest: Forest
 ) -> None:
-    """Raise InputError if a column holds strings, but the model has numbers or other labels."""
+    """Refuse strings in a column where the model has numbers, or labels of which none is a string.
+
+    Strings that are merely not listed in `known` pass.
+
+    Raises:
+        InputError: there are such strings.
+    """
     text = next(label for label in labels if isinstance(label, str))
     found = f"column '{name}' holds texts such as {text!r:.80}, and"
     is_number = forest.labels_are_numbers or at not in list_tested(forest)

@@ -3,12 +3,13 @@
 takes: 64 rows of a block; gives: statements that write the planes of tests whose cuts are compared
 one by one, and the ranks or codes of the columns that are searched.
 
-    for each panel
-        for each unit                        values[place, 0..63] = rows[0..63, feature]
+    for each panel                           a group of columns
+        for each unit                        values[place + k, 0..63] = rows[0..63, feature + k]
         for each test that is compared       planes[test, word] = values[place, :] < cut
         for each column that is searched     ranks[column, :] = rank(values[place, :])
 
-See `layouts.row_codes.panels`. Rows of the next panel are prefetched while one is coded.
+A unit is up to four adjacent features, with k from 0 on, see `layouts.row_codes.panels`. Rows of
+the next panel are prefetched while one is coded.
 """
 
 from __future__ import annotations
