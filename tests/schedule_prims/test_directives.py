@@ -1,6 +1,7 @@
-"""Every directive that copies loops, forms walks or reduces: its nest, and what it refuses.
+"""Every directive that copies loops, forms walks or reduces: its nest, and what `build` refuses.
 
-`test_schedule.py` has those that shape the nest: tile, reorder, parallel and interleave over rows.
+`test_schedule.py` has those that shape the nest: tile, reorder, parallel and interleave over rows;
+`test_refusals.py` what directives refuse.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tvm import s_tir
 
 import tvm_forest
 from forests import Split, forest_of
+from nests import BLOCKS, BOTH, DEEP, LANES, SPECIAL, START, TILES, TREES
 from tvm_forest.errors import ScheduleError
 from tvm_forest.layouts import protocol
 from tvm_forest.passes import pipeline
@@ -22,14 +24,6 @@ from tvm_forest.schedule_prims import DIRECTIVES, Schedule, replay
 from tvm_forest.schedule_prims.nest.marks import MARKS
 from tvm_forest.tir_gen.canonical import emit_canonical
 
-START = Schedule(100)
-BLOCKS = START.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
-LANES = START.tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
-TILES = START.tile("tree", "t0", "t1", 25)
-TREES = TILES.reorder("t0", "t1", "batch").parallel("t0")
-BOTH = BLOCKS.tile("tree", "t0", "t1", parts=3).parallel("b0").parallel("t0")
-SPECIAL = Schedule(4).tile("tree", "t0", "t1", 2).reorder("t0", "batch", "t1").specialize("t0")
-DEEP = Schedule(100, depths=(6,) * 40 + (8,) * 60)
 MIXED = (
     Schedule(6, depths=(1, 2, 1, 1, 2, 2)).tile("batch", "b0", "b1", 4).reorder("b0", "tree", "b1")
 )

@@ -11,17 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from nests import BLOCKS, BOTH, DEEP, LANES, SPECIAL, START, TILES, TREES
 from tvm_forest.errors import ScheduleError
 from tvm_forest.schedule_prims import Schedule
 
-START = Schedule(100)
-BLOCKS = START.tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
-LANES = START.tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
-TILES = START.tile("tree", "t0", "t1", 25)
-TREES = TILES.reorder("t0", "t1", "batch").parallel("t0")
-BOTH = BLOCKS.tile("tree", "t0", "t1", parts=3).parallel("b0").parallel("t0")
-SPECIAL = Schedule(4).tile("tree", "t0", "t1", 2).reorder("t0", "batch", "t1").specialize("t0")
-DEEP = Schedule(100, depths=(6,) * 40 + (8,) * 60)
 TILED = START.tile("batch", "b0", "b1", 64)
 CPU = BLOCKS.interleave("b1", 8).parallel("b0")
 
@@ -181,19 +174,6 @@ REFUSALS = [
         "for b1 in",
     ),
     # interleave
-    RefusedStep(
-        START,
-        lambda s: s.interleave("batch", 4),
-        "interleave: argument 'index': 'batch' is not innermost (contains 'tree'); choose the "
-        "innermost loop",
-        "for batch in",
-    ),
-    RefusedStep(
-        CPU,
-        lambda s: s.interleave("b1", 4),
-        "interleave: argument 'index': 'b1' is already interleave 8; choose another loop",
-        "for b1 in",
-    ),
     *(
         RefusedStep(
             BLOCKS,

@@ -1,4 +1,4 @@
-"""The schedule as a value: its printed nest, its refusals, its JSON text."""
+"""The schedule as a value: its printed nest, its JSON text."""
 
 from __future__ import annotations
 
