@@ -119,6 +119,12 @@ DAMAGES = {
     "one child only": (node("right", 0, -1), "tree 0, node 0 has right child -1"),
     "a node with two parents": (node("left", 0, 3), "tree 0, node 3 has two parents"),
     "a cycle": (node("right", 1, 1) | node("left", 0, 4), "node 1 is part of a cycle"),
+    "a root that is a leaf": (
+        {name: np.array([-1, x, -1, -1, -1, -1]) for name, x in (("left", 1), ("right", 2))}
+        | {"tree_offset": np.array([0, 3, 4, 5, 6])}
+        | {name: np.zeros(4, np.int32) for name in ("tree_class", "tree_id")},
+        "node 1 is part of a cycle",
+    ),
     "a feature beyond the rows": (node("feature", 0, 2), "node 0 tests feature 2 of 2"),
     "a threshold that is none": (node("threshold", 1, np.nan), "node 1 has a threshold"),
     "a class beyond the outputs": (node("tree_class", 1, 1), "'tree_class' names a class beyond"),

@@ -35,6 +35,7 @@ from tvm_forest.forest.rewrites.ordering import (
     sort_trees,
 )
 from tvm_forest.forest.rewrites.padding import pad_trees
+from tvm_forest.forest.rewrites.rebuild import take_nodes
 from tvm_forest.forest.rewrites.tiling import WAYS, tile_nodes
 from tvm_forest.layouts import SIMDIZED
 from tvm_forest.predictor.inputs import to_rows
@@ -153,6 +154,19 @@ def test_nodes_are_numbered_by_level_or_with_the_larger_side_next(forest: Forest
     depths = forest.node_depth[order_by_level(forest)[0]]
     same_tree = np.diff(forest.node_tree[order_by_level(forest)[0]]) == 0
     assert (np.diff(depths)[same_tree] >= 0).all()
+    order, place = order_by_level(forest)
+    assert forest.is_level_ordered == np.array_equal(order, np.arange(forest.n_nodes))
+    sorted_forest = take_nodes(forest, order, **renumbered_links(forest, order, place))
+    assert sorted_forest.is_level_ordered
+    assert np.array_equal(order_by_level(sorted_forest)[0], np.arange(forest.n_nodes))
+
+
+def renumbered_links(forest: Forest, order: Any, place: Any) -> dict[str, Any]:
+    """Return the children by their new places, within each tree."""
+    base = forest.tree_offset[forest.node_tree]
+    children = (np.where(forest.is_leaf, 0, x) for x in (forest.left, forest.right))
+    left, right = (np.where(forest.is_leaf, LEAF, place[base + x] - base) for x in children)
+    return {"left": left[order].astype(np.int32), "right": right[order].astype(np.int32)}
 
 
 def subtree_sizes(forest: Forest) -> list[int]:

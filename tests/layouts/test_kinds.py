@@ -36,7 +36,7 @@ from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.ordering import take_trees
 from tvm_forest.layouts.laying_out import LaidOut, kinds, lay_out
-from tvm_forest.layouts.laying_out.kinds import describe_kind
+from tvm_forest.layouts.laying_out.kinds import describe_kinds
 from tvm_forest.layouts.laying_out.request import BuildRequest
 from tvm_forest.layouts.protocol import LAYOUTS
 from tvm_forest.predictor import compiling
@@ -111,7 +111,7 @@ def compare(seed: int) -> tuple[str, list[str]]:
         asked = [ask_for(first, schedules[0], target, outputs)]
         asked += [ask_for(other, schedules[1], target, outputs)]
         laid = [lay_out(x) for x in asked]
-        here = [[(y.name, describe_kind(y)) for y in x.functions] for x in laid]  # type: ignore[arg-type]
+        here = [describe_kinds(x.functions) for x in laid]  # type: ignore[arg-type]
         if here[0] != here[1]:
             return "others", []
         texts = [lower(*x) for x in zip(asked, laid, strict=True)]
@@ -172,7 +172,7 @@ def test_each_fact_of_a_forest_counts(name: str) -> None:
     setattr(changed, name, "something else")
     other = replace(first, packed=packed._replace(forest=changed))
     vars(other)["arguments"] = first.arguments
-    assert describe_kind(first) != describe_kind(other)
+    assert describe_kinds([first]) != describe_kinds([other])
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
@@ -317,4 +317,4 @@ def test_a_model_of_one_round_is_of_another_kind_than_one_of_several(base: list[
     texts = [lower(*x) for x in zip(asked, laid, strict=True)]
     assert texts[0] != texts[1]  # whose only tree has the number 0, whatever `sizes` says
     first, other = (x.functions[0] for x in laid)
-    assert describe_kind(first) != describe_kind(other)  # type: ignore[arg-type]
+    assert describe_kinds([first]) != describe_kinds([other])  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ModelFormatError
 from ..system.process.locks import cached_property
-from ..system.values import dataclass, field, replace
+from ..system.values import AsksOnce, dataclass, field, replace
 from . import reference, unseen
 from .c_functions import NumberFunction, apply_numpy_function
 from .memberships import add_columns, mark_missing
@@ -29,7 +29,7 @@ from .structure.trees import Trees
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Forest(Trees, InputMeaning, OutputMeaning, ShownAsTable):
+class Forest(Trees, InputMeaning, OutputMeaning, ShownAsTable, AsksOnce):
     """A decision forest with everything that decides the bits of its predictions.
 
     Its fields are those of three base classes, which describe them: `Trees`, the nodes with their

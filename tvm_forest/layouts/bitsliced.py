@@ -105,7 +105,7 @@ class BitslicedLayout(Layout):
 
         `pack` also refuses too many planes, which are known only with the selections.
         """
-        places = _Places.of(forest)
+        places = forest.ask_once(_Places.of)
         if places.bits > MAX_LEAF_BITS:
             leaves = forest.leaf_counts
             most = f"the limit is {1 << MAX_LEAF_BITS}"
@@ -120,7 +120,7 @@ class BitslicedLayout(Layout):
             BuildError: see `unfit`, or there are too many planes.
         """
         cls.check(forest)
-        numbered, places = number_tests(forest), _Places.of(forest)
+        numbered, places = number_tests(forest), forest.ask_once(_Places.of)
         listed, flat, tests = places.listed, places.flat, numbered.code.tests
         chosen = write_selections(forest, numbered.plane, tests, listed, places.bits)
         if tests + chosen.spare > MAX_PLANES:

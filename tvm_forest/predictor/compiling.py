@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 
 from ..errors import BuildError, ForestError
 from ..layouts.laying_out import CodeOf, Compiled, LaidFunction, LaidOut, lay_out
-from ..layouts.laying_out.kinds import describe_kind
+from ..layouts.laying_out.kinds import describe_kinds
 from ..layouts.laying_out.request import BuildRequest
 from ..layouts.protocol import find
 from ..runtime import Library
@@ -205,8 +205,7 @@ def _describe_kinds(
     request: BuildRequest, laid_out: LaidOut, *, in_bundle: bool = False
 ) -> dict[str, str]:
     """Return the key of each function's kind, in the cache or a bundle, by the function's name."""
-    laid = (x for x in laid_out.functions if isinstance(x, LaidFunction))
-    kinds = {x.name: describe_kind(x) for x in laid}
+    kinds = describe_kinds([x for x in laid_out.functions if isinstance(x, LaidFunction)])
     if in_bundle:
         outputs = str(request.outputs)
         return {

@@ -8,7 +8,6 @@ Spaces and the cost model read counts from a Workload, which computes each one o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from ..layouts.row_codes.ranks import choose_code_dtype, count_levels
 from ..layouts.row_codes.selections import count_selections, has_levels, is_listed
 from ..schedule_prims import Schedule
 from ..system.process.locks import cached_property
-from ..system.values import dataclass
+from ..system.values import AsksOnce, dataclass
 from ..target import Target
 from .machines import Machine, machine_of
 
@@ -47,7 +46,7 @@ def _start_of(forest: Forest) -> Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class Workload:
+class Workload(AsksOnce):
     """A model and a machine, with counts for spaces and the cost model.
 
     Attributes:
@@ -74,18 +73,6 @@ class Workload:
     def machine(self) -> Machine:
         """The machine whose durations are used."""
         return self.own_machine or machine_of(self.target)
-
-    @cached_property
-    def known(self) -> dict[Hashable, Any]:
-        """Cached results of `ask_once`."""
-        return {}
-
-    def ask_once(self, answer: Callable[..., Any], *question: Hashable) -> Any:
-        """Return `answer(self, *question)`, computed once."""
-        key = (answer, *question)
-        if key not in self.known:
-            self.known[key] = answer(self, *question)
-        return self.known[key]
 
     def unfit(self, layout: str) -> str | None:
         """Return why a layout cannot hold the forest; None if it can."""

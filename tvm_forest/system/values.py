@@ -10,7 +10,7 @@ only on the names of the fields, so here all classes share one of each.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import field as field
 from dataclasses import fields as fields
 from dataclasses import is_dataclass as is_dataclass
@@ -115,3 +115,19 @@ def _reader(kind: type) -> Callable[[Any], Any]:
         names = [x.name for x in dataclasses.fields(kind) if x.compare]
         _readers[kind] = attrgetter(*names) if names else lambda _: ()
     return _readers[kind]
+
+
+class AsksOnce:
+    """An immutable object that keeps what functions found out about it."""
+
+    def ask_once(self, answer: Callable[..., Any], *question: Hashable) -> Any:
+        """Return `answer(self, *question)`, computed once."""
+        answers = self.__dict__.setdefault("_answers", {})
+        key = (answer, *question)
+        if key not in answers:
+            answers[key] = answer(self, *question)
+        return answers[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle, without answers, which other versions could not read."""
+        return {name: value for name, value in self.__dict__.items() if name != "_answers"}

@@ -187,6 +187,8 @@ def order_by_level(forest: Forest) -> tuple[Array, Array]:
         (order, place), int64 (N,) each: order[i] is the i-th node in this order, and place is its
         inverse.
     """
+    if forest.is_level_ordered:
+        return (same := np.arange(forest.n_nodes)), same
     place = forest.tree_offset[forest.node_tree]
     numbered = np.ones(forest.n_trees, np.int64)  # nodes of each tree that have their place
     for node, left, right in list_levels(forest):

@@ -29,6 +29,25 @@ def list_levels(forest: Trees) -> list[tuple[Array, Array, Array]]:
     return levels
 
 
+def is_level_ordered(forest: Trees) -> bool:
+    """Return whether nodes are numbered level by level, from left to right.
+
+    This is how XGBoost numbers them unless it grows trees leaf by leaf. All nodes are then part of
+    one tree each, for every node but the roots is the child of one node before it: the left child
+    of the j-th inner node of the forest, which is in tree t, is node ``2 * j + 1 + t``.
+
+    Args:
+        forest: trees whose links stay within each tree.
+    """
+    inner = np.flatnonzero(~forest.is_leaf)
+    if forest.n_nodes != 2 * len(inner) + forest.n_trees:
+        return False
+    tree, left = forest.node_tree[inner], forest.left[inner]
+    child = 2 * np.arange(len(inner)) + 1 + tree
+    ordered = (forest.tree_offset[tree] + left == child) & (inner < child)
+    return bool(np.all(ordered & (forest.right[inner] == left + 1)))
+
+
 def find_children(forest: Trees) -> tuple[Array, Array]:
     """Return the left and right children, int64 (N,), numbered through the forest; -1 at leaves."""
     base = forest.tree_offset[forest.node_tree]

@@ -105,6 +105,8 @@ def _node_problem(forest: Forest) -> str | None:
     wrong = inner & np.isnan(forest.threshold)
     if wrong.any():
         return f"{forest.name_first(wrong)} has a threshold that is not a number"
+    if forest.is_level_ordered:
+        return None
     parents = _count_parents(forest)
     if np.any(parents > 1):  # checked first: `node_depth` could take forever otherwise
         return f"{forest.name_first(parents > 1)} has two parents"

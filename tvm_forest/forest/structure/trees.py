@@ -15,7 +15,7 @@ from ...system.process.locks import cached_property
 from ...system.values import dataclass, field
 from ..rules import LEAF, Array, Comparison
 from .distinct_tests import DistinctTests, find_distinct_tests
-from .edges import find_oblivious
+from .edges import find_oblivious, is_level_ordered
 from .leaf_table import LeafTable, collect_leaves
 from .metadata import per_model, per_node, per_tree
 
@@ -160,6 +160,11 @@ class Trees:
         """Int32 (T,), hops to the leaf of each tree that is nearest to the root."""
         depth = np.where(self.is_leaf, self.hop_depth, np.iinfo(np.int32).max)
         return np.minimum.reduceat(depth, self.tree_offset[:-1])
+
+    @cached_property
+    def is_level_ordered(self) -> bool:
+        """Whether nodes are numbered level by level, see `edges.is_level_ordered`."""
+        return is_level_ordered(self)
 
     @cached_property
     def is_oblivious(self) -> Array:

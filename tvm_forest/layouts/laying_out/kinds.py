@@ -1,7 +1,7 @@
 """Describes the kind of a function: models of one kind share code, though their trees differ.
 
-takes: LaidFunction; gives: a text of everything that its code depends on, computed with numpy alone
-in a fraction of a millisecond.
+takes: LaidFunctions; gives: for each, a text of everything that its code depends on, computed with
+numpy alone in a fraction of a millisecond.
 
 A compiled function reads the model from arrays. The code itself depends on what shapes its
 instructions: the schedule, the forms of walks, facts such as dtypes and the link, and the fields of
@@ -18,6 +18,7 @@ same lowered functions, and that code reads no other attributes of a forest.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from ...runtime.results import OF_LEAVES, OF_SUMS, SIZES, Output
 from ...schedule_prims import Schedule
 from ...schedule_prims.walks import TreeDepths, find_walk_forms
 from ..protocol import BufferSpec
-from . import LaidFunction
+from . import LaidFunction, Packed
 
 FACTS = (
     *("aggregate", "base_dtype", "base_first", "comparison", "has_vectors", "is_linear", "link"),
@@ -35,8 +36,22 @@ FACTS = (
 """Attributes of a forest, besides its arrays, that compiled code depends on."""
 
 
-def describe_kind(laid: LaidFunction) -> str:
-    """Return a text of everything that a function's code depends on, except its name."""
+def describe_kinds(functions: Iterable[LaidFunction]) -> dict[str, str]:
+    """Return a text of everything that each function's code depends on, by the function's name."""
+    models = dict[int, str]()
+    for laid in functions:  # most functions of a model read the same packed arrays
+        if id(laid.packed) not in models:
+            models[id(laid.packed)] = _describe_packed(laid.packed)
+    return {laid.name: _describe_kind(laid, models[id(laid.packed)]) for laid in functions}
+
+
+def _describe_kind(laid: LaidFunction, model: str) -> str:
+    """Return a text of everything that a function's code depends on, except its name.
+
+    Args:
+        laid: the function.
+        model: what code of any function of its model depends on, see `_describe_packed`.
+    """
     sch, forest = laid.schedule, laid.packed.forest
     leaves = sorted(leaf.name for leaf in sch.leaves() if not leaf.is_walked_alike)
     forms = find_walk_forms(sch, TreeDepths.of(forest)) if leaves else {}
@@ -46,14 +61,20 @@ def describe_kind(laid: LaidFunction) -> str:
         "steps": [step.to_dict() for step in sch.steps if step.do != "know_depths"],
         "loops": _describe_loops(sch, laid.output),
         "forms": [(name, forms[name]) for name in leaves],
-        "facts": [str(getattr(forest, name)) for name in FACTS],
-        "divisors": forest.trees_of_class if forest.aggregate == "average" else None,
+        "model": model,
         "columns": forest.n_trees if laid.output in OF_LEAVES else None,
         "one_round": sch.trees <= sch.round_size,
-        "layout": _describe_value(laid.packed.layout),
         "arrays": [(x.dtype.str, x.ndim, x.shape[1:]) for x in laid.arguments],
     }
     return repr(said)
+
+
+def _describe_packed(packed: Packed) -> str:
+    """Return a text of what all functions that read a packed model depend on."""
+    forest = packed.forest
+    divisors = forest.trees_of_class if forest.aggregate == "average" else None
+    facts = [str(getattr(forest, name)) for name in FACTS]
+    return repr((facts, divisors, _describe_value(packed.layout)))
 
 
 @functools.lru_cache(maxsize=128)
