@@ -1,4 +1,4 @@
-"""What is measured of the package, by rooms; `python -m benchmarks` lists all that can be run.
+"""What is measured of the package; `python -m benchmarks` lists all that can be run, by rooms.
 
 A command is a file with a function `main`, which reads the command line and may return a status.
 Its name is its place: `python -m benchmarks costs.building` runs `costs/building.py`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,18 +20,21 @@ def commands() -> Iterator[tuple[str, str]]:
     for path in sorted(files, key=lambda x: (x.parent, x)):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if any(isinstance(x, ast.FunctionDef) and x.name == "main" for x in tree.body):
-            name = ".".join(path.relative_to(HERE).with_suffix("").parts)
-            yield name, (ast.get_docstring(tree) or "").partition("\n")[0]
+            yield ".".join(path.relative_to(HERE).with_suffix("").parts), first_line(tree)
+
+
+def first_line(tree: ast.Module) -> str:
+    """Return the first line of the text of a file."""
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def listing(known: dict[str, str]) -> str:
     """Return all names with what they say, aligned, a paragraph for each room."""
-    width, lines, room = max(map(len, known)), [USAGE, ""], ""
-    for name, said in known.items():
-        if name.rpartition(".")[0] != room:
-            room = name.rpartition(".")[0]
-            lines.append("")
-        lines.append(f"{name:{width}}  {said}")
+    width, lines = max(map(len, known)), [USAGE]
+    for room, names in itertools.groupby(known, lambda x: x.rpartition(".")[0]):
+        init = HERE.joinpath(*room.split("."), "__init__.py")
+        lines += ["", first_line(ast.parse(init.read_text(encoding="utf-8"))), ""]
+        lines += [f"  {name:{width}}  {known[name]}" for name in names]
     return "\n".join(lines)
 
 

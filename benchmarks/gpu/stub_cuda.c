@@ -35,6 +35,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream) 
 int cuStreamCreate(void **stream, unsigned flags) { return *stream = malloc(1), 0; }
 int cuStreamDestroy_v2(void *stream) { return free(stream), 0; }
 int cuStreamSynchronize(void *stream) { return 0; }
+int cuThreadExchangeStreamCaptureMode(int *mode) { return 0; }
 int cuStreamIsCapturing(void *stream, int *status) { return *status = 0, 0; }
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return 0; }
 int cuEventCreate(void **event, unsigned flags) { return *event = &current, 0; }

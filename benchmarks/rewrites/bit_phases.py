@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,8 +33,9 @@ from tvm_forest.layouts import BIT_PLANES
 from tvm_forest.layouts.row_codes.planes import number_tests
 from tvm_forest.search.space import inner_loops
 from tvm_forest.search.workload import Workload
+from tvm_forest.system.code_cache import OFF, VARIABLE
 from tvm_forest.target import Target
-from tvm_forest.tir_gen.ir import i64, lanes
+from tvm_forest.tir_gen.ir import i64
 from tvm_forest.tir_gen.row_coding.panels import PanelCoder
 from tvm_forest.tir_gen.row_coding.planes import PlaneWriter
 from tvm_forest.tir_gen.walks.bits import BitWalk
@@ -62,12 +64,9 @@ def left_out(emitter: Any, *args: Any) -> None:
     emitter.code.add(tirx.Evaluate(0))
 
 
-def first_planes(walk: Any) -> Any:
+def first_planes(walk: Any, form: int, bits: Any) -> Any:
     """Take the first planes for the number of the leaf."""
-    count = walk.tree.rep.bits
-    bits = walk.code.buffer("bits", (i64(count), i64(walk.words)), "uint64")
-    for bit in range(count):
-        walk.code.store(bits, walk._plane(i64(bit)), [i64(bit), lanes(i64(0), walk.words)])
+    walk._store(bits, [walk._plane(i64(bit)) for bit in range(walk.tree.layout.bits)])
     return bits
 
 
@@ -116,18 +115,18 @@ def phases(forest: Forest, gigahertz: float) -> Iterator[Phase]:
     """Measure the phases of a model."""
     work, numbered = Workload.of(forest, Target()), number_tests(forest)
     took = nanoseconds(variants(forest))
-    panels, first = numbered.code.panels, numbered.arrays["column_planes"]
-    begins = [0, *(group.stop for group in panels.groups)]
-    sizes = [(x, x.stop - begin) for x, begin in zip(panels.groups, begins, strict=False)]
-    compared = max((int(first[x.stop]) for x in panels.groups if x.steps == 1), default=0)
-    searching = sum(SEARCH[x.levels] * size for x, size in sizes if x.steps == 2)
+    panels = numbered.code.panels
+    sizes = np.diff(numbered.arrays["panel_stops"][:, [0, -1]]).ravel().tolist()
+    groups = [x for x in zip(panels.groups, sizes, strict=False) if x[1]]
+    compared = sum(tests for x, tests in groups if x.steps == 1)
+    searching = sum(SEARCH[x.levels] * columns for x, columns in groups if x.steps == 2)
     width = forest.n_features * np.dtype(forest.row_dtype).itemsize
     instructions = {
         "walk": SLOT * (work.slots + work.selections) / BLOCK,
         "predicates": PLANE * (work.tests - compared) / BLOCK,
         "comparing": COMPARISON * compared / 64,
         "ranking": searching / 64,
-        "transposing": UNIT * panels.units / 64,
+        "transposing": UNIT * int(numbered.arrays["panel_units"].sum()) / 64,
         "leaves": LEAVES * forest.n_trees / 64,
     }
     left = [*list(took.values())[1:], 0.0]
@@ -145,6 +144,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--gigahertz", type=float, default=2.6, help="clock that bounds assume")
     options = parser.parse_args()
+    os.environ[VARIABLE] = OFF  # which would give the whole code for that with a phase less
     for name in options.models:
         forest = canonicalize(tvm_forest.load(models.get(name).load()))
         print(f"\n{name}, ns a row\n\n| phase | measured | bound |\n|---|---:|---:|")

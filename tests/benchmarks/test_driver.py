@@ -28,7 +28,7 @@ def test_all_are_listed_with_what_they_say(
     monkeypatch.setattr(sys, "argv", ["benchmarks"])
     assert main() == 0
     said = capsys.readouterr().out
-    assert "\ncosts.calls " in said and "Time calls of one row" in said
+    assert "What it takes to build" in said and "  Time calls of one row" in said
     assert {name for name, text in KNOWN.items() if not text.endswith(".")} == set()
 
 

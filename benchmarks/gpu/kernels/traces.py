@@ -34,9 +34,9 @@ SHARED = re.compile(r"__shared__ alignas\(\d+\) \w+ (\w+)\[")
 POINTER = re.compile(r"\* (?:__restrict__ )?(\w+)")
 AT_LAUNCH = re.compile(r"\* (\w+) = \([\w ]+\*\)\(at_launch \+")
 BARRIER = "__syncthreads();"
+HEADERS = "#include <vector>\n#include <algorithm>\n"
+"""Stand before the text, which makes `uint` a word of its own."""
 RECORDER = """
-#include <vector>
-#include <algorithm>
 namespace cycles {
 using emulation::Size;
 struct Site { bool shared; double operations, wavefronts; };
@@ -234,7 +234,7 @@ class _Notes:
             text = "\n".join(lines).replace(BARRIER, f"cycles::meet(); {BARRIER}")
             parts += [found[0], text]
         head = RECORDER.replace("SITES", str(max(1, len(self.sites))))
-        return parts[0] + head + "".join(parts[1:])
+        return HEADERS + parts[0] + head + "".join(parts[1:])
 
     def count(self, path: Path) -> list[Site]:
         """Return what a library of the text has counted."""
