@@ -51,7 +51,7 @@ def measure(chosen: Namespace) -> Results:
     found = {
         (name, batch): point
         for name in names
-        for batch, point in find(name, batches, 2.0 if chosen.tiny else BUDGET).items()
+        for batch, point in find(name, batches, 5.0 if chosen.tiny else BUDGET).items()
     }
     stored = {} if chosen.tiny else read_pages()
     cells = [time_cell(at, found, stored) for at in found]
