@@ -83,47 +83,47 @@ test-bindings: $(INSTALLED)  ## packages of all languages for which there is a c
 	$(BIN)/pytest -q -rs tests/exporting/test_bindings.py tests/exporting/test_plain_c.py -m "not gpu"
 
 language: $(INSTALLED)  ## every directive on real models: equal, or how far from the bound
-	$(BIN)/python benchmarks/language.py
+	$(BIN)/python -m benchmarks rewrites.language
 
 gpu-recipes: $(INSTALLED)  ## every recipe for GPUs in every layout on real models, on the CPU
-	$(BIN)/python benchmarks/gpu_recipes.py
+	$(BIN)/python -m benchmarks gpu.recipes
 
 bench: $(INSTALLED)  ## beside other engines: few models and batches, 1 and 2 threads; in build/cpu
 	$(BIN)/pip install --quiet --editable '.[bench]'
-	$(BIN)/python benchmarks/cpu.py --short --out build/cpu
+	$(BIN)/python -m benchmarks cpu --short --out build/cpu
 
 bench-full: $(INSTALLED)  ## all models, batches and engines; over an hour, on a quiet machine
 	$(BIN)/pip install --quiet --editable '.[bench,bench-nvforest]'
-	$(BIN)/python benchmarks/cpu.py --out build/cpu
+	$(BIN)/python -m benchmarks cpu --out build/cpu
 
 bench-layouts: $(INSTALLED)  ## size, time to build and speed of every layout and tile size
-	$(BIN)/python benchmarks/layouts.py --out build/layouts.json
+	$(BIN)/python -m benchmarks rewrites.layouts --out build/layouts.json
 
 bench-schedules: $(INSTALLED)  ## schedules beside each other; a table and a plot in build/
 	$(BIN)/pip install --quiet --editable '.[plot]'
-	$(BIN)/python benchmarks/schedules.py --out build/schedules
+	$(BIN)/python -m benchmarks rewrites.schedules --out build/schedules
 
 bench-search: $(INSTALLED)  ## search for schedules of all models, and matrices of what is lost; goes on in build/search
 	$(BIN)/pip install --quiet --editable '.[test]'
-	$(BIN)/python benchmarks/search.py
-	$(BIN)/python benchmarks/sensitivity.py
+	$(BIN)/python -m benchmarks tuning.search
+	$(BIN)/python -m benchmarks tuning.sensitivity
 
 bench-tiling: $(INSTALLED)  ## tiles that a row visits under each way of tiling; counted, not timed
-	$(BIN)/python benchmarks/tiling.py --out build/tiling.json
+	$(BIN)/python -m benchmarks rewrites.tiling --out build/tiling.json
 
 bench-gpu: $(INSTALLED)  ## make build/gpu, which runs offline with a driver and numpy; and run it
-	$(BIN)/python benchmarks/gpu_folder.py --out build/gpu
-	$(BIN)/python build/gpu/gpu.py --out build/gpu/results.json
+	$(BIN)/python -m benchmarks gpu.folder --out build/gpu
+	cd build/gpu && "$(CURDIR)/$(BIN)/python" -m benchmarks gpu.speed --out results.json
 
 studies: $(INSTALLED)  ## the experiments of the papers: docs/studies.md with its tables and plots
 	$(BIN)/pip install --quiet --editable '.[bench]'
-	$(BIN)/python benchmarks/study.py all
+	$(BIN)/python -m benchmarks study all
 
 gpu-code: $(INSTALLED)  ## registers and memory of all kernels for GPUs, in benchmarks/results/gpu_code.md; needs nvcc
-	$(BIN)/python benchmarks/gpu_code.py
+	$(BIN)/python -m benchmarks gpu.kernels.registers
 
 gpu-cycles: $(INSTALLED)  ## what kernels take of a multiprocessor, in benchmarks/results/gpu_cycles.md; needs nvcc and nvdisasm
-	$(BIN)/python benchmarks/gpu_cycles.py
+	$(BIN)/python -m benchmarks gpu.kernels.cycles
 
 notebooks: $(INSTALLED)  ## run all notebooks, and keep what they print and draw
 	$(BIN)/python tools/stored_notebooks.py

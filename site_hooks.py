@@ -84,8 +84,8 @@ def load_pictures() -> dict[str, Any]:
 
 def draw_studies() -> dict[str, str]:
     """Return the plots of the studies, by the names of their files."""
-    with tempfile.TemporaryDirectory() as folder:  # modules of benchmarks have names of tests
-        command = [sys.executable, "benchmarks/study.py", "--plots", folder]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "benchmarks", "study", "--plots", folder]
         subprocess.run(command, cwd=ROOT, check=True)
         return {x.name: x.read_text(encoding="utf-8") for x in sorted(Path(folder).iterdir())}
 

@@ -1,7 +1,7 @@
 """Time the compiled models beside other engines on a CPU, called from Python with numpy rows.
 
-    python benchmarks/cpu.py --out build/cpu            # or: make bench-full
-    python benchmarks/cpu.py --short --out build/cpu    # or: make bench
+    python -m benchmarks cpu --out build/cpu            # or: make bench-full
+    python -m benchmarks cpu --short --out build/cpu    # or: make bench
 
 Every engine runs in a process of its own. First its answers are laid beside those of the training
 library: "equal" to the bit (margins, where the engine tells them), "close", or "WRONG" (timed, and
@@ -18,11 +18,12 @@ the engine needs it, or of the largest compiler that it has started, if that is 
 set by each engine's own parameter and OMP_NUM_THREADS; the JSON file says how many cores were busy.
 With as many threads as there are cores, our own engine decides by itself how many it uses.
 
-`catboost~alike` is CatBoost's applier with a model of its own of the same shape (`equal_shape.py`),
-and `ours~alike` that model compiled: each is compared with CatBoost, and neither is a best peer. An
-engine of another version, in an environment that has it and numpy, takes part by
+`catboost~alike` is CatBoost's applier with a model of its own of the same shape (see
+`models/look_alikes.py`), and `ours~alike` that model compiled: each is compared with CatBoost, and
+neither is a best peer. An engine of another version, in an environment that has it and numpy, takes
+part by
 
-    python benchmarks/cpu.py --other xgboost@3.4=PATH/bin/python
+    python -m benchmarks cpu --other xgboost@3.4=PATH/bin/python
 
 Writes results.json, report.md and a plot for each number of threads.
 """
@@ -46,16 +47,14 @@ from typing import Any
 
 import numpy as np
 
-import engines
-import equal_shape
-import models
-import report
 import tvm_forest
-from checks import verdict
-from models import Model
-from timing import cores, cpu_name
+from benchmarks import engines, models
+from benchmarks.checks import verdict
+from benchmarks.engines.worker import Refused, Worker
+from benchmarks.models import Model, look_alikes
+from benchmarks.pages import report
+from benchmarks.timing import cores, cpu_name
 from tvm_forest.forest.probe_rows import hard_rows
-from worker import Refused, Worker
 
 BATCHES = (1, 8, 32, 128, 512, 4096, 16384)
 SHORT_BATCHES = (1, 128, 4096)
@@ -100,7 +99,7 @@ def options() -> argparse.Namespace:
         "--schedule",
         nargs="+",
         default=[],
-        help="JSON files, or names in layouts.py, schedules.py",
+        help="JSON files, or names in rewrites/layouts.py, rewrites/schedules.py",
     )
     add("--rounds", type=int, help="turns of each engine")
     add("--seconds", type=float, help="of each engine and batch size")
@@ -289,8 +288,8 @@ def choose_models(
         return {name: model for name in run_by if name not in alike}
     if alike:
         note(f"{model.name}, its look-alike")
-        run_by |= dict.fromkeys(alike, equal_shape.look_alike_of(model))
-        about["alike"] = str(equal_shape.find_shape(model))
+        run_by |= dict.fromkeys(alike, look_alikes.look_alike_of(model))
+        about["alike"] = str(look_alikes.find_shape(model))
     return run_by
 
 
@@ -334,7 +333,3 @@ def main() -> None:
         report.plot(results, chosen.out)
     failed = [r for r in results["engines"] if r.get("failed") or is_missing(r)]
     sys.exit(1 if failed else 0)
-
-
-if __name__ == "__main__":
-    main()

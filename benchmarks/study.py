@@ -1,12 +1,12 @@
 """Repeat the experiments of the papers, and write the page docs/studies.md.
 
-    python benchmarks/study.py NAME [--tiny] [--out FOLDER]
-    python benchmarks/study.py all                               # or: make studies
-    python benchmarks/study.py NAME --device gpu --results build/gpu/results.json
-    python benchmarks/study.py NAME --draw                       # tables and plot of old results
-    python benchmarks/study.py NAME --more --models airline      # beside what other runs found
-    python benchmarks/study.py --page
-    python benchmarks/study.py --plots FOLDER                    # those that the site shows
+    python -m benchmarks study NAME [--tiny] [--out FOLDER]
+    python -m benchmarks study all                               # or: make studies
+    python -m benchmarks study NAME --device gpu --results build/gpu/results.json
+    python -m benchmarks study NAME --draw                       # tables and plot of old results
+    python -m benchmarks study NAME --more --models airline      # beside what other runs found
+    python -m benchmarks study --page
+    python -m benchmarks study --plots FOLDER                    # those that the site shows
 
 A study is a file in `benchmarks/studies/`. It writes NAME.DEVICE.json into docs/studies or `--out`,
 beside it a plot, NAME.DEVICE.svg, which the site draws anew, and prints its tables. For a GPU it
@@ -27,10 +27,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import models
-import studies
-from studies import DEVICES, FOLDER, Study
-from timing import cores, cpu_name
+from benchmarks import models, studies
+from benchmarks.studies import DEVICES, FOLDER, Study
+from benchmarks.timing import cores, cpu_name
 
 PAGE = FOLDER.parent / "studies.md"
 EVERY = "all"
@@ -40,7 +39,7 @@ HEAD = """\
 
 SilvanForge (SOSP 2024) and Treebeard (MICRO 2022) are the papers whose language and rewrites this
 package has. Here their experiments are repeated, on the machine that each section names. The page
-is written by `python benchmarks/study.py --page` from the results in `docs/studies`, whose files
+is written by `python -m benchmarks study --page` from the results in `docs/studies`, whose files
 have the last command and all versions; `make studies` measures them again. [How it is
 measured](measuring.md) holds here too: answers are compared before anything is timed, batches
 rotate, and what is compared runs in turns. Other work ran on the machine; studies ran one at a
@@ -55,7 +54,7 @@ def about(words: list[str]) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "machine": f"{cpu_name()}, {cores()} cores",
         "versions": versions,
-        "command": " ".join(["python benchmarks/study.py", *words]),
+        "command": " ".join(["python -m benchmarks study", *words]),
     }
 
 
@@ -143,7 +142,7 @@ def section(study: Study, folder: Path) -> str:
             continue
         run = results["about"]
         said = study.says[device]
-        by = f"`python benchmarks/study.py {study.name}`"
+        by = f"`python -m benchmarks study {study.name}`"
         parts += [f"**{title}**: {run['machine']}, {run['date']}, by {by}."]
         parts += [study.tables(results)]
         parts += [f"![{study.title}](studies/{path_of(Path(), study.name, device, 'svg')})"]
@@ -172,7 +171,7 @@ def read_options(words: list[str]) -> argparse.Namespace:
         add("--tiny", action="store_true", help="take the smallest models and little time")
         add("--draw", action="store_true", help="measure nothing, print and draw what is there")
         add("--device", choices=DEVICES, default="cpu", help="where it is measured")
-        add("--results", type=Path, help="of gpu.py, for --device gpu")
+        add("--results", type=Path, help="of gpu.speed, for --device gpu")
         add("--cache", type=Path, default=models.CACHE, help="folder for models")
         add("--more", action="store_true", help="keep what results say of other models")
         add("--out", type=Path, default=FOLDER, help="folder for results and plot")
@@ -206,7 +205,3 @@ def main() -> None:
             run([name, *words[1:]])
     if chosen.page or (not chosen.plots and chosen.name == EVERY and chosen.out == FOLDER):
         (chosen.page or PAGE).write_text(page(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,8 @@
 A line of code is one that holds a token of a statement: docstrings, comments and blank lines are
 free, so nobody saves on words. The budget of each room stands in the table of rooms of
 `ARCHITECTURE.md`. Run as a script, it prints a line for each room and fails if one is over its
-budget, if a file has more than 400 lines, or a folder more than 15 files.
+budget, if a file has more than 400 lines, or a folder more than 15 files. The last two hold for the
+benchmarks, too.
 """
 
 import ast
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "tvm_forest"
+PACKAGE, BENCHMARKS = ROOT / "tvm_forest", ROOT / "benchmarks"
 MAX_LINES_OF_FILE = 400
 MAX_FILES_OF_FOLDER = 15
 BUDGET = re.compile(r"^\| `(?P<room>[\w/]+)`.*\| (?P<lines>[\d,]+) \|$", re.MULTILINE)
@@ -82,6 +83,12 @@ def list_faults(package: Path, budgets: dict[str, int]) -> list[str]:
                 f"{room}: {lines} lines of code, at most {budgets[room]}; make it smaller, or "
                 "raise its number in the table of rooms of ARCHITECTURE.md"
             )
+    return [*faults, *list_large(package)]
+
+
+def list_large(package: Path) -> list[str]:
+    """Say which files and folders are too large to be read."""
+    faults = []
     for path in sorted(package.rglob("*.py")):
         lines = len(path.read_text(encoding="utf-8").splitlines())
         if lines > MAX_LINES_OF_FILE:
@@ -99,5 +106,5 @@ if __name__ == "__main__":
     for name, size in sorted(measured.items()):
         print(f"{name:20} {size:6} of {allowed.get(name, 0):6}")
     print(f"{'total':20} {measured.total():6} of {sum(allowed.values()):6}")
-    problems = list_faults(PACKAGE, allowed)
+    problems = [*list_faults(PACKAGE, allowed), *list_large(BENCHMARKS)]
     sys.exit("\n".join(problems) if problems else 0)

@@ -1,4 +1,4 @@
-"""The studies of the papers, each in a file, as `benchmarks/study.py` runs them.
+"""The studies of the papers, each in a file, as `python -m benchmarks study` runs them.
 
 takes: models, engines, records of searches; gives: Study.
 
@@ -11,8 +11,9 @@ import importlib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from benchmarks import ROOT
 
 NAMES = (
     *("shapes", "speedups", "surfaces", "choices", "utility"),
@@ -20,7 +21,6 @@ NAMES = (
     *("leaf_coverage", "hummingbird"),
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "studies"
 """Where results and plots are kept, `NAME.DEVICE.json` and `NAME.DEVICE.svg`."""
 
@@ -67,4 +67,4 @@ class Study:
 
 def find(name: str) -> Study:
     """Return a study by its name."""
-    return importlib.import_module(f"studies.{name}").STUDY
+    return importlib.import_module(f"benchmarks.studies.{name}").STUDY

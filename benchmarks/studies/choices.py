@@ -1,7 +1,7 @@
 """What the best schedules choose, and how the times of a space are distributed.
 
-takes: models, real and random, or results of gpu.py; gives: the best point of each search, times of
-a sample of its space.
+takes: models, real and random, or results of `gpu.speed`; gives: the best point of each search,
+times of a sample of its space.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-import gpu_report
-import models
-import report
 import tvm_forest
-from studies import Results, Study
-from studies.shapes import PAPER
+from benchmarks import models
+from benchmarks.gpu import report as gpu_report
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study
+from benchmarks.studies.shapes import PAPER
 from tvm_forest.search import measuring as tuning
 from tvm_forest.search.heuristic import find_spaces
 from tvm_forest.search.space import Point
@@ -34,7 +34,7 @@ BATCH, SECONDS = 512, 6.0
 NEAR = (1.1, 1.5, 2.0)
 """Times of the best within which points are counted."""
 GPU_FIELDS = ("layout", "rows of a block", "rows of a thread", "tree threads", "interleave")
-"""Of the names of candidates in `gpu_folder.py`: "template packed 32 1 10 4"."""
+"""Of the names of candidates in `gpu/folder.py`: "template packed 32 1 10 4"."""
 
 
 def options(parser: ArgumentParser) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-import models
 import tvm_forest
-from searches import forest_of
-from timing import time_in_turns
+from benchmarks import models
+from benchmarks.timing import time_in_turns
+from benchmarks.tuning.searches import forest_of
 from tvm_forest.forest import Forest
 from tvm_forest.forest.rewrites.canonical_form import canonicalize
 from tvm_forest.forest.rewrites.ordering import take_trees

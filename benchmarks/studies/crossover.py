@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-import gpu_goals
-import models
-import report
-from searches import forest_of
-from studies import ROOT, Results, Study, on_gpu
-from timing import time_in_turns
+from benchmarks import RESULTS, models
+from benchmarks.gpu import goals
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study, on_gpu
+from benchmarks.timing import time_in_turns
+from benchmarks.tuning.searches import forest_of
 
 MODELS = ("airline", "epsilon", "higgs", "year")
 """Those of results/gpu_cycles.md of which all trees were counted."""
@@ -51,7 +51,7 @@ def measure(chosen: Namespace) -> Results:
     """Time the CPU and estimate the GPU, or read what a GPU took."""
     if chosen.device == "gpu":
         given, about = on_gpu.read(chosen.results)
-        return {"about": about, "from_rows": gpu_goals.crossovers(given), "calls": calls_of(given)}
+        return {"about": about, "from_rows": goals.crossovers(given), "calls": calls_of(given)}
     names = ["tiny"] if chosen.tiny else chosen.models
     batches, rounds = ((1, 64), 1) if chosen.tiny else (BATCHES, ROUNDS)
     kernels = {"tiny": {1: 1.0, 4096: 2.0}} if chosen.tiny else read_kernels()
@@ -67,7 +67,7 @@ def calls_of(given: dict[str, Any]) -> list[dict[str, Any]]:
     """Return microseconds of a call with rows of the host, here and there."""
     found = []
     for cell in given["cells"]:
-        times = [gpu_goals.time_of(cell, engine, "host") for engine in gpu_goals.HERE_OR_THERE]
+        times = [goals.time_of(cell, engine, "host") for engine in goals.HERE_OR_THERE]
         if None not in times:
             names = {"model": cell["model"], "batch": cell["batch"]}
             found.append(names | {"gpu_us": times[0], "cpu_us": times[1]})
@@ -76,7 +76,7 @@ def calls_of(given: dict[str, Any]) -> list[dict[str, Any]]:
 
 def read_kernels() -> dict[str, dict[int, float]]:
     """Return by model and rows the microseconds of the default's kernel on an H100, counted."""
-    text = (ROOT / "benchmarks" / "results" / "gpu_cycles.md").read_text(encoding="utf-8")
+    text = (RESULTS / "gpu_cycles.md").read_text(encoding="utf-8")
     found: dict[str, dict[int, float]] = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         name, lines = part.split("\n", 1)[0], part.splitlines()
@@ -107,7 +107,7 @@ def gpu_us(name: str, batch: int, kernel: dict[int, float]) -> dict[str, float]:
 def time_model(name: str, batches: tuple[int, ...], rounds: int) -> dict[int, dict[str, float]]:
     """Return microseconds of a call, the least mean of a turn, by batch and by who serves it."""
     import tvm_forest
-    from studies import core_plan
+    from benchmarks.studies import core_plan
     from tvm_forest.schedule_prims import recipes
 
     forest, booster = forest_of(name), models.get(name).load()

@@ -7,8 +7,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-import report
-from studies import Results, Study
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study
 
 MODELS = ("airline", "year", "abalone", "covtype")
 BATCHES = (1, 32, 512, 4096)
@@ -30,7 +30,7 @@ def measure(chosen: Namespace) -> Results:
     """Check and time all engines in turns, each in a process of its own."""
     if chosen.device == "gpu":
         raise SystemExit("study: on a GPU, the engine torch of `make bench-gpu` stands for this")
-    import cpu
+    from benchmarks import cpu
 
     ways = [f"{way}{ENVIRONMENT}" if chosen.python else way for way in WAYS]
     run = Namespace(
@@ -152,11 +152,10 @@ STUDY = Study(
     "Hummingbird turns a forest into tensor operations: matrix products (GEMM), tree traversal, "
     "or traversal of complete trees. SilvanForge's figures 7 and 9 have it on a GPU: 6 to 10 "
     "times as long with the torch backend, 4 to 8 with TorchScript, 2.5 to 3 with TVM. Here the "
-    "three are written in PyTorch (`benchmarks/tensor_forests.py`) and called with numpy rows, "
-    "each in a "
-    'process of its own. "-" stands for calls of more than a second at a smaller batch. PyTorch '
-    "is in no extra of the benchmark, being large: `pip install torch`, or `--python` names an "
-    "interpreter that has it.",
+    "three are written in PyTorch (`benchmarks/engines/tensor_forests.py`) and called with numpy "
+    'rows, each in a process of its own. "-" stands for calls of more than a second at a smaller '
+    "batch. PyTorch is in no extra of the benchmark, being large: `pip install torch`, or "
+    "`--python` names an interpreter that has it.",
     measure,
     tables,
     draw,

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-import report
-import tiling
-from real_models import MODELS as PUBLISHED_FOLDER
-from real_models import published
-from studies import Results, Study
-from timing import time_in_turns
+from benchmarks.models.published import MODELS as PUBLISHED_FOLDER
+from benchmarks.models.published import published
+from benchmarks.pages import report
+from benchmarks.rewrites import tiling
+from benchmarks.studies import Results, Study
+from benchmarks.timing import time_in_turns
 
 MODELS = ("abalone", "airline", "airline-ohe", "covtype", "epsilon", "higgs", "letters", "year")
 PRINTED = {
@@ -139,7 +139,7 @@ def seen_by(forest: Any, rows: Any) -> Any:
 def schedules(forest: Any) -> dict[str, Any]:
     """Return a schedule for each way of tiling; likely walks end in peeled hops."""
     import tvm_forest
-    from schedules import blocked
+    from benchmarks.rewrites.schedules import blocked
     from tvm_forest.forest.rewrites.tiling import DEFAULT_GATE
 
     def tiled(how: str, gate: Any) -> Any:

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tvm
 
-import metaschedule
-import models
-import report
-import timing
 import tvm_forest
-from studies import Results, Study
+from benchmarks import models, timing
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study
+from benchmarks.tuning import metaschedule
 from tvm_forest.search.records import read_records
 
 MODELS, BATCHES = ("airline", "higgs", "year", "abalone"), (64, 512, 4096)

@@ -1,4 +1,4 @@
-"""What `gpu.py` has measured on a GPU, as the studies read it.
+"""What `gpu.speed` has measured on a GPU, as the studies read it.
 
 takes: results.json of the folder of `make bench-gpu`; gives: its facts, times of our schedules.
 """
@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gpu_report
+from benchmarks.gpu import report as gpu_report
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

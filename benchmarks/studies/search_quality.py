@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-import models
-import report
-import search
-from searches import RECORDS, Cell, cell_of, forest_of
-from studies import Results, Study, on_gpu
+from benchmarks import models
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study, on_gpu
+from benchmarks.tuning import search
+from benchmarks.tuning.searches import RECORDS, Cell, cell_of, forest_of
 
 MODELS, BATCHES = ("airline", "higgs", "year"), (1, 64, 512)
 ALGORITHM_1 = (*models.PUBLISHED, "abalone", "airline_ohe", "covtype")

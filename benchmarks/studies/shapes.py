@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-import models
-import report
 import tvm_forest
-from real_models import MODELS
-from studies import Results, Study
+from benchmarks import models
+from benchmarks.models.published import MODELS
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study
 
 PAPER: dict[str, tuple[int, int, int, int]] = {
     "abalone": (1000, 8, 6, 44),

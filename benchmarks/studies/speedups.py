@@ -1,6 +1,6 @@
 """How many times as fast as other engines the compiled models are, by model and batch.
 
-takes: models, or results of gpu.py; gives: ratios to each baseline.
+takes: models, or results of `gpu.speed`; gives: ratios to each baseline.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 from typing import Any
 
-import gpu_goals
-import models
-import report
-from studies import Results, Study
-from studies.shapes import PAPER
+from benchmarks import models
+from benchmarks.gpu import goals
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study
+from benchmarks.studies.shapes import PAPER
 
 BATCHES = (32, 64, 512, 4096)
 BASELINES = ("xgboost", "treelite", "tl2cgen", "onnxruntime", "daal4py")
@@ -49,7 +49,7 @@ def measure(chosen: Namespace) -> Results:
 
 
 def _time(chosen: Namespace) -> Results:
-    import cpu
+    from benchmarks import cpu
 
     names = chosen.models or (("tiny",) if chosen.tiny else PAPER)
     how = Namespace(
@@ -100,11 +100,11 @@ def _time(chosen: Namespace) -> Results:
 
 def _read(chosen: Namespace) -> Results:
     given = json.loads(chosen.results.read_text(encoding="utf-8"))
-    found = {x: gpu_goals.speed_ups(given, x, figure) for x, figure in ON_GPU.items()}
+    found = {x: goals.speed_ups(given, x, figure) for x, figure in ON_GPU.items()}
     cells = []
     for cell in given["cells"]:
         at, us = (cell["model"], cell["batch"]), None
-        own = gpu_goals.time_of(cell, "ours: default", "kernel")
+        own = goals.time_of(cell, "ours: default", "kernel")
         us = None if own is None else own / cell["batch"]
         ratios = {over: known[at] for over, known in found.items() if at in known}
         cells.append({"model": at[0], "batch": at[1], "us": us, "ratios": ratios})

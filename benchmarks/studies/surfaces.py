@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-import random_models
-import report
 import tvm_forest
-from checks import compare
-from random_models import RandomModel
-from studies import Results, Study
-from timing import time_in_turns
+from benchmarks.checks import compare
+from benchmarks.models import drawn
+from benchmarks.models.drawn import RandomModel
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study
+from benchmarks.timing import time_in_turns
 from tvm_forest.schedule_prims.batches import select_schedule
 
 BATCHES = (512, 4096)
@@ -32,7 +32,7 @@ def options(parser: ArgumentParser) -> None:
     add("--all", action="store_true", help="all 720 models")
     add("--trees", nargs="+", type=int, default=TREES)
     add("--features", nargs="+", type=int, default=FEATURES)
-    add("--depths", nargs="+", type=int, default=random_models.DEPTHS)
+    add("--depths", nargs="+", type=int, default=drawn.DEPTHS)
     add("--seeds", nargs="+", type=int, default=(0,))
     add("--batches", nargs="+", type=int, default=BATCHES)
 
@@ -41,12 +41,12 @@ def measure(chosen: Namespace) -> Results:
     """Time XGBoost and ours in turns on one thread."""
     if chosen.device == "gpu":
         raise SystemExit(
-            "surfaces: make the folder with `gpu_folder.py --models random-...`, and read the "
+            "surfaces: make the folder with `gpu.folder --models random-...`, and read the "
             "results with the study of speed-ups"
         )
     axes = (chosen.trees, chosen.features, chosen.depths, chosen.seeds)
     drawn = (RandomModel(*at) for at in product(*axes))
-    some = list(random_models.list_models() if chosen.all else drawn)
+    some = list(drawn.list_models() if chosen.all else drawn)
     if chosen.tiny:
         some = [RandomModel(100, 8, 6, 0)]
     return {"cells": [x for model in some for x in _cells(model, chosen)]}
@@ -55,7 +55,7 @@ def measure(chosen: Namespace) -> Results:
 def _cells(model: RandomModel, chosen: Namespace) -> list[dict[str, Any]]:
     import xgboost
 
-    from xgboost_files import to_xgboost
+    from benchmarks.models.xgboost_files import to_xgboost
 
     forest, rows = model.forest(), model.rows()
     booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(to_xgboost(forest)))
@@ -165,7 +165,7 @@ STUDY = Study(
 Figures 8 and 9 of SilvanForge are surfaces over the trees and the features of its random
 models, of depth 8 at batch 512 and of depth 6 at batch 4,096: how many times as fast it is as
 RAPIDS FIL and Hummingbird. Here: a part of these 720 models, drawn from seeds (`--all` takes
-all), written as files of XGBoost and compared with it. On a GPU, `gpu_folder.py --models
+all), written as files of XGBoost and compared with it. On a GPU, `gpu.folder --models
 random-100-8-6-0 ...` takes them, and the study of speed-ups reads what it finds.""",
     measure=measure,
     tables=tables,

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-import models
-import report
-import search
-import sensitivity
-from searches import forest_of, points_of, space_of
-from sensitivity import Matrix
-from studies import ROOT, Results, Study, on_gpu
+from benchmarks import RESULTS, models
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study, on_gpu
+from benchmarks.tuning import search, sensitivity
+from benchmarks.tuning.searches import forest_of, points_of, space_of
+from benchmarks.tuning.sensitivity import Matrix
 
 MODELS = ("abalone", "airline", "airline_ohe", "covtype", "epsilon", "higgs", "year")
 BATCHES = (1, 64, 512, 4096)
@@ -52,7 +51,7 @@ def measure(chosen: Namespace) -> Results:
     found = {
         (name, batch): point
         for name in names
-        for batch, point in find(name, batches, 2.0 if chosen.tiny else BUDGET).items()
+        for batch, point in find(name, batches, 5.0 if chosen.tiny else BUDGET).items()
     }
     stored = {} if chosen.tiny else read_pages()
     cells = [time_cell(at, found, stored) for at in found]
@@ -83,7 +82,7 @@ def read_pages() -> dict[str, dict[tuple[str, int], str]]:
     """
     found = {}
     for processor, page in PAGES.items():
-        text = SEARCHES.search((ROOT / "benchmarks" / "results" / page).read_text(encoding="utf-8"))
+        text = SEARCHES.search((RESULTS / page).read_text(encoding="utf-8"))
         assert text is not None, f"{page} has no table of searches"
         lines = [line.strip("| ").split(" | ") for line in text[1].splitlines()[2:]]
         won = {(line[0], int(line[1])): line[-1] for line in lines}
@@ -172,10 +171,10 @@ def measure_gpu(chosen: Namespace) -> Results:
         del cell["schedules"]
     results: Results = {"about": about, "cells": cells}
     if chosen.other:
-        import gpu_goals
+        from benchmarks.gpu import goals
 
         other = json.loads(chosen.other.read_text(encoding="utf-8"))
-        losses = gpu_goals.transfer(given, other)
+        losses = goals.transfer(given, other)
         results["gpus"] = [
             {"model": name, "batch": batch, "ratio": x} for (name, batch), x in losses.items()
         ]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-import models
-import report
-from searches import forest_of
-from studies import Results, Study
-from timing import time_in_turns
+from benchmarks import models
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study
+from benchmarks.timing import time_in_turns
+from benchmarks.tuning.searches import forest_of
 
 MODELS = ("abalone", "airline", "airline_ohe", "covtype", "epsilon", "higgs", "year")
 BATCHES = (32, 64)
@@ -85,7 +85,7 @@ def measure(chosen: Namespace) -> Results:
 
 def plan(name: str, batch: int, rounds: int) -> dict[str, Any]:
     """Return the largest shares of rows and trees by the number of cores."""
-    from studies import core_plan
+    from benchmarks.studies import core_plan
 
     print(f"{name} {batch}: shares", flush=True)
     return {

@@ -1,7 +1,7 @@
 """What is lost when a construct of the language is taken away.
 
-takes: models, or results of gpu.py; gives: time of the best schedule without it over that of the
-best.
+takes: models, or results of `gpu.speed`; gives: time of the best schedule without it over that of
+the best.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import models
-import report
 import tvm_forest
-from checks import compare
-from studies import Results, Study
-from studies.choices import describe
-from studies.shapes import PAPER
-from timing import time_in_turns
+from benchmarks import models
+from benchmarks.checks import compare
+from benchmarks.pages import report
+from benchmarks.studies import Results, Study
+from benchmarks.studies.choices import describe
+from benchmarks.studies.shapes import PAPER
+from benchmarks.timing import time_in_turns
 from tvm_forest.errors import ForestError
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmark_modules import BENCHMARKS, module
+from benchmark_runs import run
+from benchmarks import checks
+from benchmarks.pages import report
 
 WRONG_ENGINE = """
-from engines import XGBoost
+from benchmarks.engines.peers import XGBoost
 
 class OffByAThousandth(XGBoost):
     def __init__(self, model, argument):
@@ -31,12 +30,9 @@ class MustEqual(OffByAThousandth):
 def benchmark(folder: Path, *engines: str) -> tuple[int, dict[str, Any]]:
     """Run the benchmark of a tiny model; return its status and results."""
     (folder / "wrong_engine.py").write_text(WRONG_ENGINE, encoding="utf-8")
-    paths = [str(folder), str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")]
-    command = [sys.executable, str(BENCHMARKS / "cpu.py"), "--models", "tiny", "--batches", "1"]
-    command += ["32", "--threads", "1", "--rounds", "1", "--seconds", "0.002", "--cache"]
-    command += [str(folder / "models"), "--out", str(folder / "out"), "--engines", *engines]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=1500)
+    words = ["--models", "tiny", "--batches", "1", "32", "--threads", "1", "--rounds", "1"]
+    words += ["--seconds", "0.002", "--cache", str(folder / "models"), "--out", str(folder / "out")]
+    done = run("cpu", *words, "--engines", *engines, paths=(folder,))
     return done.returncode, json.loads((folder / "out" / "results.json").read_text())
 
 
@@ -72,7 +68,7 @@ def results_of(*cells: tuple[str, int, str, float]) -> dict[str, Any]:
 
 
 def test_the_geometric_mean_of_ratios_does_not_depend_on_which_is_above() -> None:
-    mean = module("report").geometric_mean
+    mean = report.geometric_mean
     assert mean([1, 4]) == pytest.approx(2)
     assert mean([3, 1 / 3]) == pytest.approx(1)
     assert np.isnan(mean([]))
@@ -81,7 +77,7 @@ def test_the_geometric_mean_of_ratios_does_not_depend_on_which_is_above() -> Non
 def test_means_are_taken_by_group_of_batches_over_the_best_peer() -> None:
     cells = [("a", 512, "ours", 1.0), ("a", 512, "xgboost", 8.0), ("a", 512, "other", 2.0)]
     cells += [("b", 4096, "ours", 1.0), ("b", 4096, "other", 8.0), ("b", 1, "ours", 5.0)]
-    lines = module("report").means(results_of(*cells), 1).splitlines()
+    lines = report.means(results_of(*cells), 1).splitlines()
     assert lines[2] == "| best peer / ours | 4 | - | - | 2 |"
     assert lines[3] == "| XGBoost / ours | 8 | - | - | 8 |"
 
@@ -90,11 +86,10 @@ def test_a_busy_machine_is_told_from_a_quiet_one() -> None:
     results = results_of(("a", 1, "ours", 1.0))
     for cores, busy in ((0.99, False), (0.5, True)):
         results["cells"][0]["cores"] = cores
-        assert ("too busy" in module("report").summary(results)) == busy
+        assert ("too busy" in report.summary(results)) == busy
 
 
 def test_a_wrong_engine_is_never_the_best_peer() -> None:
-    report = module("report")
     results = results_of(("a", 1, "ours", 4.0), ("a", 1, "quick", 1.0), ("a", 1, "right", 2.0))
     assert report.ratios(results, 1, "ours", "best") == {("a", 1): 0.25}
     said = {"model": "a", "engine": "quick", "verdicts": {"1": "WRONG (1e-02, 3 of 9 rows)"}}
@@ -107,7 +102,6 @@ def test_a_wrong_engine_is_never_the_best_peer() -> None:
     [(0.0, "equal"), (2e-6, "close (1e-06)"), (2e-3, "WRONG"), (np.nan, "WRONG")],
 )
 def test_a_verdict_is_about_the_worst_row(change: float, said: str) -> None:
-    checks = module("checks")
     reference = np.full((9, 1), 1.5, np.float32)
     answer = reference.copy()
     answer[4] += np.float32(change)
@@ -115,7 +109,7 @@ def test_a_verdict_is_about_the_worst_row(change: float, said: str) -> None:
 
 
 def test_answers_of_another_shape_or_type_are_not_equal() -> None:
-    compare = module("checks").compare
+    compare = checks.compare
     reference = np.full((4, 1), 0.5, np.float32)
     assert compare(np.full((4, 3), 0.5, np.float32), reference)["wrong"] == 4
     assert compare(np.full((4, 2), 0.5, np.float32), reference)["equal"] == 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,21 +15,22 @@ import numpy as np
 import pytest
 
 import emulated_cuda
-from benchmark_modules import BENCHMARKS, module
+from benchmarks import environment
+from benchmarks.gpu import files, goals, report, sanitize
 
 WITH_NUMPY_ALONE = """
 import os, runpy, sys
 sys.argv = sys.argv[1:]
 folder = sys.argv[0]
-scripts = {name.removesuffix(".py") for name in os.listdir(folder)}
-known = sys.stdlib_module_names | {"numpy"} | scripts
+known = sys.stdlib_module_names | {"numpy"} | set(os.listdir(folder))
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] not in known:
             raise ImportError(f"no {name} here")
 sys.meta_path.insert(0, Refuse())
 sys.path.insert(0, folder)
-runpy.run_path(f"{folder}/gpu.py", run_name="__main__")
+sys.argv[0:1] = ["", "gpu.speed"]
+runpy.run_module("benchmarks", run_name="__main__")
 """
 
 
@@ -38,14 +38,15 @@ MAKE = """
 import sys
 from collections.abc import Callable
 from pathlib import Path
-benchmarks, tests, made, cache = sys.argv[1:]
-sys.path[:0] = [benchmarks]
+tests, made, cache = sys.argv[1:]
 sys.path.append(tests)
-import emulated_cuda, gpu_folder, models
+import emulated_cuda
+from benchmarks import models
+from benchmarks.gpu import folder
 from tvm_forest.runtime.gpu.library import Backend
 backend = Backend(lambda: None, emulated_cuda.translate)
 chosen = [models.get("tiny", Path(cache))]
-gpu_folder.write(Path(made), chosen, ("default", "fil packed"), backend)
+folder.write(Path(made), chosen, ("default", "fil packed"), backend)
 print(emulated_cuda.libcuda())
 """
 
@@ -53,15 +54,16 @@ print(emulated_cuda.libcuda())
 DRAWN = """
 import sys
 from pathlib import Path
-benchmarks, tests, made = sys.argv[1:]
-sys.path[:0] = [tests, benchmarks]
-import emulated_cuda, gpu_drawn
+tests, made = sys.argv[1:]
+sys.path.insert(0, tests)
+import emulated_cuda
+from benchmarks.gpu import drawn
 from tvm_forest.runtime.gpu.cuda import CudaDriver
 from tvm_forest.runtime.gpu.library import Backend
-gpu_drawn.write(Path(made), 2, 1, "sm_90", Backend(lambda: None, emulated_cuda.translate))
+drawn.write(Path(made), 2, 1, "sm_90", Backend(lambda: None, emulated_cuda.translate))
 driver = CudaDriver(library=emulated_cuda.libcuda())
 for path in (Path(made) / "models").iterdir():
-    for how, number in gpu_drawn.check(path, driver).items():
+    for how, number in drawn.check(path, driver).items():
         print(*[how] * number, sep="\\n")
 """
 
@@ -79,11 +81,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         pytest.skip("no g++, which the emulation of CUDA needs")
     folder, cache = (tmp_path_factory.mktemp(name) for name in ("gpu", "models"))
     emulated_cuda.libcuda()  # is there after the process below, which would compile it, too
-    places = (BENCHMARKS, Path(__file__).parents[1] / "helpers", folder, cache)
+    places = (Path(__file__).parents[1] / "helpers", folder, cache)
     command = [sys.executable, "-c", MAKE, *map(str, places)]
-    paths = [str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 0, done.stderr
     return Made(folder, done.stdout.splitlines()[-1])
 
@@ -106,11 +106,9 @@ def quickly(made: Made) -> Any:
 def test_drawn_schedules_are_compared_where_the_gpu_is(tmp_path: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("no g++, which the emulation of CUDA needs")
-    places = (BENCHMARKS, Path(__file__).parents[1] / "helpers", tmp_path / "made")
+    places = (Path(__file__).parents[1] / "helpers", tmp_path / "made")
     command = [sys.executable, "-c", DRAWN, *map(str, places)]
-    paths = [str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert len(said) == 3 and set(said[1:]) <= {"equal", "near"}, said
@@ -151,11 +149,11 @@ def test_figures_are_medians_beside_their_bounds(made: Made) -> None:
 
 def run_changed(made: Made, folder: Path, change: Callable[[Any], None]) -> tuple[Any, Any]:
     """Run the benchmark of a model in which something was changed."""
-    gpu_files, name = module("gpu_files"), "tiny.tvmf.gz"
-    model = gpu_files.read(made.folder / "models" / name, None)
+    name = "tiny.tvmf.gz"
+    model = files.read(made.folder / "models" / name, None)
     change(model)
     (folder / "models").mkdir()
-    gpu_files.write(model, folder / "models" / name)
+    files.write(model, folder / "models" / name)
     quick = "--batches 8 --rounds 1 --seconds 0.001 --copy 4096".split()
     named = {"folder": folder / "models", "driver": made.driver, "out": folder / "out.json"}
     given = [text for key, value in named.items() for text in (f"--{key}", str(value))]
@@ -172,14 +170,14 @@ def test_a_table_has_the_fastest_schedule_beside_the_fastest_peer() -> None:
         for name, us in times.items()
     }
     cell["engines"]["torch"] = {"kernel_why": "no", "host_us": 10.0}
-    kernel, device, host = module("gpu_report").row_of(cell).splitlines()
+    kernel, device, host = report.row_of(cell).splitlines()
     assert kernel == "| m | 8 | kernel | 1 | 9 | 4 | fil | 12* | xgboost | 3.00 |"
     assert device == "| m | 8 | device | 1 | 9 | 4 | fil | 12 | xgboost | 3.00 |"
     assert host == "| m | 8 | host | 2 | 18 | 8 | fil | 10 | torch | 1.25 |"
 
 
 def results_of(gpu: str, times: dict[int, dict[str, float]]) -> dict[str, Any]:
-    """Return results as `gpu.py` writes them, with one time for all figures."""
+    """Return results as `gpu.speed` writes them, with one time for all figures."""
     named = ("kernel_us", "device_us", "host_us")
     cells = [
         {
@@ -193,17 +191,11 @@ def results_of(gpu: str, times: dict[int, dict[str, float]]) -> dict[str, Any]:
     return {"about": {"gpu": gpu}, "engines": [ours], "cells": cells}
 
 
-@pytest.fixture
-def goals(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return module("gpu_goals")
-
-
-def test_goals_are_said_to_hold_or_not_and_where(goals: Any) -> None:
+def test_goals_are_said_to_hold_or_not_and_where() -> None:
     small = {"ours: default": 4.0, "ours: fil": 2.0, "nvforest": 8.0, "nvforest chunk 4": 5.0}
     large = {"ours: default": 2.0, "ours: fil": 9.0, "nvforest": 6.0, "ours on the CPU": 7.0}
     results = results_of("A", {32: {**small, "ours on the CPU": 3.0}, 65_536: large})
-    text = "\n".join(module("gpu_goals").lines_of(results))
+    text = "\n".join(goals.lines_of(results))
     assert (
         "kernels, 65536 rows and more: at least 3 is wanted: mean 3.00, least 3.00; holds" in text
     )
@@ -214,7 +206,7 @@ def test_goals_are_said_to_hold_or_not_and_where(goals: Any) -> None:
     assert "| model | 32 | 65536 |" in text and "| m | 2.50 | 3.00 |" in text
 
 
-def test_the_choice_of_another_gpu_has_its_price(goals: Any) -> None:
+def test_the_choice_of_another_gpu_has_its_price() -> None:
     times = {"ours: default": 4.0, "ours: fil": 2.0}
     here = results_of("A", {32: times, 512: times})
     there = results_of("B", {32: {"ours: default": 1.0, "ours: fil": 3.0}, 512: times})
@@ -223,7 +215,6 @@ def test_the_choice_of_another_gpu_has_its_price(goals: Any) -> None:
 
 
 def test_a_missing_sanitizer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    sanitize = module("gpu_sanitize")
     monkeypatch.setattr(sanitize, "find_sanitizer", lambda: None)
     assert set(sanitize.sanitize_all([]).values()) == {sanitize.MISSING}
 
@@ -235,7 +226,7 @@ def test_what_a_sanitizer_says_is_told(status: int, said: str, tmp_path: Path) -
     tool = tmp_path / "compute-sanitizer"
     tool.write_text(f"#!/bin/sh\nexit {status}\n")
     tool.chmod(0o755)
-    assert module("gpu_sanitize").sanitize("racecheck", str(tool), []) == said
+    assert sanitize.sanitize("racecheck", str(tool), []) == said
 
 
 @pytest.mark.slow

@@ -11,11 +11,9 @@ import tvm_ffi
 from tvm import s_tir
 
 import tvm_forest
-from benchmark_modules import module
+from benchmarks.tuning import metaschedule_space as space
 from scheduled_models import answers_of
 from test_studies import tiny
-
-space = module("metaschedule_space")
 
 
 @pytest.mark.slow

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import tvm_forest
-from benchmark_modules import module
-
-drawn = module("random_models")
-RandomModel, list_models, LARGEST = drawn.RandomModel, drawn.list_models, drawn.LARGEST
+from benchmarks.models.drawn import LARGEST, RandomModel, list_models
 
 
 def test_there_are_720_models() -> None:

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-def run(script: str, *words: str) -> str:
-    paths = os.pathsep.join([str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(BENCHMARKS / script), *words]
-    environment = os.environ | {"PYTHONPATH": paths}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from benchmark_runs import said_by
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_tiny_model_is_searched_and_searched_again_at_no_cost(tmp_path: Path) -> None:
     words = ("--models", "tiny", "--batches", "1", "64", "--budget", "6", "--out", str(tmp_path))
-    said = run("search.py", *words)
+    said = said_by("tuning.search", *words)
     results = json.loads((tmp_path / "results.json").read_text())["results"]
     assert [r["batch"] for r in results] == [1, 64]
     for result in results:
@@ -35,9 +23,9 @@ def test_a_tiny_model_is_searched_and_searched_again_at_no_cost(tmp_path: Path) 
     assert "of 2 schedules found are within 5 % of the best" in said
     assert (tmp_path / "table.md").read_text().count("| tiny |") == 2
     records = (tmp_path / "tiny.heuristic.jsonl").read_text()
-    run("search.py", *words, "--strategies", "heuristic")
+    said_by("tuning.search", *words, "--strategies", "heuristic")
     assert (tmp_path / "tiny.heuristic.jsonl").read_text() == records
-    run("sensitivity.py", "--records", str(tmp_path))
+    said_by("tuning.sensitivity", "--records", str(tmp_path))
     matrix = json.loads((tmp_path / "sensitivity.json").read_text())["batches, all models"]
     assert matrix["64"]["64"] in (1.0, None) and matrix["4096"]["1"] is None
     assert (tmp_path / "sensitivity.png").stat().st_size > 1000

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,25 +12,20 @@ import pytest
 import xgboost
 
 import tvm_forest
-from benchmark_modules import module
+from benchmark_runs import said_by
+from benchmarks import ROOT, timing
+from benchmarks.models.drawn import RandomModel
+from benchmarks.models.xgboost_files import to_xgboost
 from tvm_forest.forest.probe_rows import hard_rows
 
-RandomModel, to_xgboost = module("random_models").RandomModel, module("xgboost_files").to_xgboost
-timing = module("timing")
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-DOCS = BENCHMARKS.parent / "docs"
+DOCS = ROOT / "docs"
 LARGEST = 100_000
 """Bytes of a plot."""
 
 
 def run(*words: str) -> str:
-    """Run a program of the benchmarks in a process, whose modules have names of tests."""
-    paths = os.pathsep.join([str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(BENCHMARKS / "study.py"), *words]
-    environment = os.environ | {"PYTHONPATH": paths}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Run studies; return what they print."""
+    return said_by("study", *words)
 
 
 def tiny(folder: Path, name: str, *words: str) -> tuple[str, dict[str, Any]]:
@@ -44,7 +36,7 @@ def tiny(folder: Path, name: str, *words: str) -> tuple[str, dict[str, Any]]:
 
 
 def gpu_results(folder: Path) -> Path:
-    """Write what `gpu.py` would, for one model and two sizes of batch."""
+    """Write what `gpu.speed` would, for one model and two sizes of batch."""
     us = {"ours: default": 4.0, "ours: template packed 32 1 10 4": 2.0, "nvforest": 8.0}
     us |= {"ours: direct sparse": 6.0, "ours: fil reorg": 5.0, "xgboost": 40.0, "torch": 20.0}
     cells = [
@@ -61,7 +53,7 @@ def gpu_results(folder: Path) -> Path:
 
 
 def test_the_page_of_studies_is_what_their_results_say(tmp_path: Path) -> None:
-    """After a change of a study or its results: `python benchmarks/study.py --page`."""
+    """After a change of a study or its results: `python -m benchmarks study --page`."""
     run("--page", str(tmp_path / "page.md"))
     made = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert made == (DOCS / "studies.md").read_text(encoding="utf-8")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import tvm_forest
-from benchmark_modules import module
 from test_random_models import RandomModel
 from test_studies import run, tiny
 
@@ -84,15 +83,17 @@ def test_tensors_are_compared_where_there_is_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["gemm", "trees", "perfect"])
 def test_tensors_give_the_margins_of_the_forest(way: str) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+    from benchmarks.engines.tensor_forests import TensorForest
+
     model = RandomModel(100, 16, 6, 0)
     forest, rows = model.forest(), model.rows(64)
-    margin = module("tensor_forests").TensorForest(forest, way).margin(rows)
+    margin = TensorForest(forest, way).margin(rows)
     np.testing.assert_allclose(margin, forest.predict_reference(rows), rtol=1e-5, atol=1e-4)
     assert tvm_forest.Forest is type(forest)
 
 
 def results_of_a_gpu(path: Path, gpu: str, fastest: dict[int, str]) -> Path:
-    """Write results as `gpu.py` does: two models, with the schedule that is fastest at a batch."""
+    """Write what `gpu.speed` would: two models, with the schedule that is fastest at a batch."""
     cells = [cell_of(name, batch, winner) for name in "ab" for batch, winner in fastest.items()]
     about = {"gpu": gpu, "date": "2026-01-01"}
     path.write_text(json.dumps({"about": about, "cells": cells}), encoding="utf-8")

@@ -17,7 +17,7 @@ from tvm import tirx
 import hip_on_host
 import tvm_forest
 from amd_assembly import unwaited
-from benchmark_modules import module
+from benchmarks.gpu.kernels.amd import read_kernels
 from forests import drawn_forest
 from schedules import rounding_bound
 from tvm_forest.errors import BuildError
@@ -38,9 +38,6 @@ def has_linker() -> bool:
         return bool(rocm.find_linker())
     except BuildError:
         return False
-
-
-read_kernels = module("amd_kernels").read_kernels
 
 
 needs_linker = pytest.mark.skipif(not has_linker(), reason="no ld.lld, and no ziglang")

@@ -236,7 +236,7 @@ def test_reorg_puts_the_trees_side_by_side() -> None:
 
 def test_a_leaf_above_the_last_level_is_copied_below() -> None:
     forest = forest_of([Split(2, 0.5, 9.0, Split(1, 2.0, 3.0, 4.0))])
-    number, _, leaf_id = complete.fill_slots(forest, 7, lambda tree, slot: tree + slot)
+    number, _, leaf_id = complete.fill_slots(forest, np.array([0]), 1, 7)
     assert number.tolist() == [0.5, 0.0, 2.0, 9.0, 9.0, 3.0, 4.0]
     assert leaf_id.tolist() == [-1, -1, -1, 1, 1, 3, 4]
 

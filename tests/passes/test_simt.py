@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import tvm_forest
+from benchmarks.gpu import recipes as bench
 from drawn_schedules import GPU_LAYOUTS as LAYOUTS
 from forests import Split, drawn_forest, forest_of
 from gpu_schedules import BACKWARDS, ORDERS, check
@@ -145,12 +144,8 @@ SLICE = list(
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout"), SLICE)
 @pytest.mark.cases(1)
-def test_a_slice_of_the_matrix_of_recipes_and_layouts(
-    name: str, layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slice_of_the_matrix_of_recipes_and_layouts(name: str, layout: str) -> None:
     model = tvm_forest.load(shared_model(f"{name}.json"))
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")
-    bench = importlib.import_module("gpu_recipes")
     rows, first = hard_rows(model, 70, seed=1), SLICE.index((name, layout))
     expected = model.predict_reference(rows)
     schedules = [*bench.template(model, layout), *bench.of_the_literature(model, layout)]

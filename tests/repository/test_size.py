@@ -70,6 +70,10 @@ def test_what_is_too_large_is_named(tmp_path: Path, files: dict[str, int], fault
     assert code_size.list_faults(tmp_path, {"a": 10, "a/c": 500}) == [fault]
 
 
+def test_benchmarks_are_no_larger_than_one_reads() -> None:
+    assert code_size.list_large(code_size.BENCHMARKS) == []
+
+
 def test_rooms_within_their_budgets_are_no_fault(tmp_path: Path) -> None:
     write(tmp_path, "a/one.py", 10)
     write(tmp_path, "a/c/two.py", 400)

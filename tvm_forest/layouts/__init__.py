@@ -1,4 +1,4 @@
-"""Memory layouts of a forest, one file for each.
+"""Memory layouts of a forest, each in a file, or beside one that it is a kind of.
 
 takes: Forest; gives: a layout, with the arrays that compiled code reads.
 

@@ -1,6 +1,6 @@
 """The array layout: every tree is complete down to its own depth, children at 2i + 1 and 2i + 2.
 
-takes: Forest; gives: ArrayLayout or TiledArrayLayout, and its arrays.
+takes: Forest; gives: ArrayLayout, TiledArrayLayout or ReorgLayout, and its arrays.
 
 A leaf above the last level is padded: the slots below it test feature 0 and lead to copies of the
 leaf, so a walk takes as many steps as its tree is deep, without asking whether it is done.
@@ -21,6 +21,17 @@ a leaf needs no record.
 
 From "SilvanForge" (SOSP 2024), section 5, array representation, and with tiles from "Treebeard"
 (MICRO 2022); the padding and the separate leaves are ours.
+
+The layout reorg is the same with another stride: slot 0 of all trees is followed by slot 1 of all
+trees, and so on. GPU threads that walk neighbouring trees read neighbouring words, at least near
+the roots.
+
+    element = slot * T + tree     threshold[element] = threshold or leaf value
+                                  feature[element]   = feature
+                                  depth[t]           = steps of a walk in tree t
+
+From the Forest Inference Library of RAPIDS, as "SilvanForge" describes it, where all trees have the
+depth of the deepest.
 """
 
 from __future__ import annotations
@@ -168,17 +179,16 @@ class ArrayLayout(complete.CompleteLayout):
     """Complete trees in level order, as an array of structures."""
 
     name: ClassVar[str] = TiledArrayLayout.name
-    instead: ClassVar[str] = ANY_FOREST
     tile_sizes: ClassVar[tuple[int, ...]] = (1, *records.TILE_SIZES)
     type_choices = FIELD_TYPES
     copied: ClassVar[Mapping[str, str]] = {"nodes": "offset"}
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why the layout cannot hold a forest: a complete tree has too many slots."""
+        """Return why the layout cannot hold a forest: its complete trees are too large."""
         if forest.tile_size > 1:
             return TiledArrayLayout.unfit(forest)
-        return complete.find_slot_excess(forest, int(complete.count_slots(forest.depths).sum()))
+        return super().unfit(forest)
 
     @classmethod
     def pack(cls, forest: Forest, types: Types = NO_TYPES) -> tuple[Layout, dict[str, Array]]:
@@ -191,11 +201,8 @@ class ArrayLayout(complete.CompleteLayout):
             return TiledArrayLayout.pack(forest, types)
         refuse_types(cls, types)
         cls.check(forest)
-        sizes = complete.count_slots(forest.depths)
-        offset, slots = np.cumsum(sizes) - sizes, int(sizes.sum())
-        number, code, leaf_id = complete.fill_slots(
-            forest, slots, lambda tree, slot: offset[tree] + slot
-        )
+        offset, stride, size = cls.place(forest)
+        number, code, leaf_id = complete.fill_slots(forest, offset, stride, size)
         integer = INTEGER_OF[str(forest.threshold.dtype)]
         arrays: dict[str, Array] = {
             "offset": offset,
@@ -222,10 +229,6 @@ class ArrayLayout(complete.CompleteLayout):
 class ArrayTree(complete.CompleteTree):
     """Access to a tree whose slots are adjacent."""
 
-    def element(self, node: Expr) -> Expr:
-        """Return the index in `nodes` of a slot, which is counted from 1 in its tree."""
-        return self.first + node
-
     def number(self, node: Expr) -> Expr:
         """Load the threshold of an inner node, or the value of a leaf: the first field."""
         bits = tir.BufferLoad(self.buffers["nodes"], [self.element(node), 0])
@@ -246,6 +249,63 @@ class ArrayTree(complete.CompleteTree):
     def heads(self) -> list[Expr]:
         """Return loads of some slots of the top five levels, to prefetch their cache lines."""
         return [self.number(tir.i64(node)) for node in (1, 8, 16, 24)]
+
+
+@register
+@dataclass(frozen=True)
+class ReorgLayout(complete.CompleteLayout):
+    """The array layout with the trees side by side, and an array for each field."""
+
+    name: ClassVar[str] = "reorg"
+    side_by_side: ClassVar[bool] = True
+
+    @classmethod
+    def pack(cls, forest: Forest) -> tuple[Layout, dict[str, Array]]:
+        """Pack the forest into arrays, see the module's docstring.
+
+        Raises:
+            BuildError: see `unfit`.
+        """
+        cls.check(forest)
+        fields = complete.fill_slots(forest, *cls.place(forest))
+        names = ("threshold", "feature", "leaf_id")
+        return cls.of(forest, {"depth": forest.depths, **dict(zip(names, fields, strict=True))})
+
+    def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> ReorgTree:
+        """Return access to a tree, with its depth."""
+        first = hold("first", tree.astype("int64") - self.trees)
+        hops = complete.load_hops(self.depth, buffers, tree, hold)
+        return ReorgTree(self, buffers, first, hops, self.trees)
+
+    def describe(self, arrays: Mapping[str, Array]) -> dict[str, Columns]:
+        """Return both arrays by slot and tree, for pictures."""
+        number, code = arrays["threshold"], arrays["feature"]
+        slot, tree = np.divmod(np.arange(len(number)), self.trees)
+        place = {"tree": tree, "slot": slot}
+        columns = complete.show_slots(number, code, place, arrays["depth"])
+        features = {x: columns.pop(x) for x in ("feature", "missing")}
+        return {"threshold": columns, "feature": place | features}
+
+
+@dataclass(frozen=True)
+class ReorgTree(complete.CompleteTree):
+    """Access to a tree whose slots are T elements apart, T being the number of trees.
+
+    A node is the number of its slot, which is multiplied by T for each load. If it were the index
+    of an element, LLVM would turn a step by 0 or T into a branch.
+    """
+
+    def number(self, node: Expr) -> Expr:
+        """Load the threshold of an inner node, or the value of a leaf."""
+        return tir.BufferLoad(self.buffers["threshold"], [self.element(node)])
+
+    def code(self, node: Expr) -> Expr:
+        """Load the feature of a node, with the flag DEFAULT_LEFT."""
+        return tir.BufferLoad(self.buffers["feature"], [self.element(node)])
+
+    def heads(self) -> list[Expr]:
+        """Return loads of the top two levels, to prefetch them; others share no cache line."""
+        return [self.number(tir.i64(slot)) for slot in (1, 2, 3)]
 
 
 def _place_tiles(forest: Forest, table: TileTable, depth: Array) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ import numpy as np
 from ..forest import Array, Forest
 from ..forest.structure.edges import find_steps
 from ..system.values import dataclass, field
-from . import tir
+from . import ANY_FOREST, tir
 from .linked_nodes import DEFAULT_LEFT, any_default_left, decode_test, show_nodes
 from .protocol import Buffers, Columns, Expr, Hold, Layout, NodeTest, TreeAccess, read_specs
 
@@ -96,17 +96,21 @@ def find_occupants(
     return node_at, ends
 
 
-def fill_slots(
-    forest: Forest, size: int, place: Callable[[Array, Array], Array]
-) -> tuple[Array, Array, Array]:
-    """Write the fields of all slots; see `find_occupants`.
+def fill_slots(forest: Forest, first: Array, stride: int, size: int) -> tuple[Array, Array, Array]:
+    """Write the fields of all slots.
+
+    Args:
+        forest: the model.
+        first: int64, (T,), element of each tree's first slot.
+        stride: elements from a slot of a tree to the next one.
+        size: E, number of elements of the layout.
 
     Returns:
         for each element, (E,): threshold or, in the last level, leaf value, in the threshold's
         dtype; int32, feature and DEFAULT_LEFT; int32, number of the leaf in the source model, -1
         above the last level.
     """
-    node_at, ends = find_occupants(forest, size, place)
+    node_at, ends = find_occupants(forest, size, lambda tree, slot: first[tree] + stride * slot)
     number = np.zeros(size, forest.threshold.dtype)
     code, leaf_id = np.zeros(size, np.int32), np.full(size, -1, np.int32)
     inner = np.flatnonzero((node_at >= 0) & ~ends)
@@ -141,18 +145,20 @@ class CompleteTree(TreeAccess):
         buffers: its buffers by name.
         first: index in the buffers of slot 0, which would be just before the root, slot 1.
         hops: depth of the tree.
+        stride: elements from a slot to the next one.
     """
 
     layout: Any
     buffers: Buffers
     first: Expr
     hops: Expr
+    stride: int = 1
     root: Expr = field(default_factory=lambda: tir.i64(1))
     padded: ClassVar[bool] = True
 
     def element(self, node: Expr) -> Expr:
         """Return the index in the buffers of a slot, which is counted from 1 in its tree."""
-        raise NotImplementedError
+        return self.first + node * self.stride
 
     def number(self, node: Expr) -> Expr:
         """Load the threshold of an inner node, or the value of a leaf."""
@@ -189,16 +195,33 @@ class CompleteLayout(Layout):
     """Base class of layouts whose trees are complete down to their own depth.
 
     Attributes:
+        side_by_side: whether a slot of all trees, of as many as the deepest tree has, is followed
+            by the next one; else tree follows tree.
         trees: T.
         dtype: dtype of thresholds and leaf values.
         depth: common depth of all trees, None if they differ.
         any_default_left: whether some node sends a missing value to the left.
     """
 
+    instead: ClassVar[str] = ANY_FOREST
+    side_by_side: ClassVar[bool] = False
     trees: int
     dtype: str
     depth: int | None
     any_default_left: bool
+
+    @classmethod
+    def place(cls, forest: Forest) -> tuple[Array, int, int]:
+        """Return where slots lie: first, stride and number of elements, see `fill_slots`."""
+        sizes, trees = count_slots(forest.depths), forest.n_trees
+        if cls.side_by_side:
+            return np.arange(trees), trees, trees * int(sizes.max())
+        return np.cumsum(sizes) - sizes, 1, int(sizes.sum())
+
+    @classmethod
+    def unfit(cls, forest: Forest) -> str | None:
+        """Return why the layout cannot hold a forest: it would have too many slots."""
+        return find_slot_excess(forest, cls.place(forest)[2])
 
     @classmethod
     def of(cls, forest: Forest, arrays: dict[str, Array]) -> tuple[Any, dict[str, Array]]:

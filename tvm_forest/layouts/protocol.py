@@ -291,7 +291,7 @@ _name_dtype = functools.cache(str)
 
 
 OWN = {x: x for x in ("array", "banked", "bitsliced", "levels", "octets", "packed", "pieces")}
-OWN |= {"ranked": "ranked", "reorg": "reorg", "sparse": "sparse", "sparse_peeled": "sparse"}
+OWN |= {"ranked": "ranked", "reorg": "array", "sparse": "sparse", "sparse_peeled": "sparse"}
 """Names of the layouts of this folder, each with the file that registers it."""
 
 LAYOUTS: MutableMapping[str, type[Layout]] = LateTable(

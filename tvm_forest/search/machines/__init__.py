@@ -4,7 +4,7 @@ takes: Target; gives: the most similar Machine.
 
 A file of this folder describes one machine: the CPUs it stands for, by LLVM's names, their
 features, the sizes of their caches, and the nanoseconds of every operation that `search.cost`
-counts. `tvm-forest calibrate` writes such files (or `benchmarks/machines.py` those that are
+counts. `tvm-forest calibrate` writes such files (or `benchmarks/tuning/machines.py` those that are
 shipped); a user's own file, see `own_file`, has priority on the machine where it was made.
 """
 

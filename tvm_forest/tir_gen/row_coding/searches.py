@@ -25,7 +25,7 @@ of the first cuts."""
 
 ROWS_OF_CHUNK = 64
 """Number of rows that are coded column by column: they stay in the first-level cache, and so do the
-cuts of the column, see benchmarks/bit_phases.py."""
+cuts of the column, see benchmarks/rewrites/bit_phases.py."""
 
 
 BANK_BYTES = 4

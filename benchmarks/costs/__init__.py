@@ -1,0 +1,1 @@
+"""What it takes to build, start, call, retrain and watch a predictor."""

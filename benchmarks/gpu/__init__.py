@@ -1,0 +1,1 @@
+"""Compiled models on a GPU; most of this room runs in the folder that `gpu.folder` makes."""

@@ -1,0 +1,1 @@
+"""Tables and plots, and the pages of docs/ that they go into."""

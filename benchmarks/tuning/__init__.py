@@ -1,0 +1,1 @@
+"""Searches for schedules, and what is lost where none was made."""
