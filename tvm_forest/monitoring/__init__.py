@@ -171,18 +171,20 @@ class Monitor:
         return self._predict(rows, *args, **kwargs)
 
     @is_waited_for
-    def predict_margin(self, rows: Any, n_jobs: Any = None, iteration_range: Any = None) -> Any:
+    def predict_margin(
+        self, rows: Any, n_jobs: Any = None, iteration_range: Any = None, *, which: Any = None
+    ) -> Any:
         """Predict margins as the predictor does, and observe a sample of the rows, as `predict`."""
         watched = self.predictor
         jobs = watched.n_jobs if n_jobs is None else n_jobs
-        if (jobs is None or jobs is ONE) and iteration_range is None:
+        if (jobs is None or jobs is ONE) and iteration_range is None and which is None:
             margins = watched._small_batches.margins(rows)
             if margins is not None:
                 left = self._left = self._left - 1
                 if left <= 0:
                     self._sample(rows, len(margins), is_whole=True)
                 return margins
-        return self._predict_margin(rows, n_jobs, iteration_range)
+        return self._predict_margin(rows, n_jobs, iteration_range, which=which)
 
     predict_proba, predict_value = _observed("predict_proba"), _observed("predict_value")
     predict_class = _observed("predict_class")

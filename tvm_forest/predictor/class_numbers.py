@@ -14,6 +14,7 @@ from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_classes, split_by_target
 from ..system.late import import_late
 from ..system.process.locks import cached_property
+from .parts.rounds import refuse_which
 
 if TYPE_CHECKING:
     from .early import answering
@@ -88,6 +89,8 @@ class ClassMethods:
         iteration_range: tuple[int, int] | None = None,
         dtype: str = "int32",
         early_exit: bool = False,
+        *,
+        which: None = None,
     ) -> Array:
         """Predict the number of the class of every row.
 
@@ -99,6 +102,7 @@ class ClassMethods:
             dtype: "int32" or, for up to 128 classes, "int8".
             early_exit: whether rows stop as soon as their class is decided, see `predict_above`;
                 the class is the same. Has no effect together with `iteration_range`.
+            which: is refused; see `predict`, `predict_value` and `predict_margin`.
 
         Returns:
             (R,), or (R, targets) if the model predicts a class for each of several targets.
@@ -111,6 +115,7 @@ class ClassMethods:
             >>> predictor.predict_class(rows[::50])
             array([0, 1, 2], dtype=int32)
         """
+        refuse_which("predict_class", which, "predict gives labels by it, where there are some")
         if dtype not in DTYPES:
             raise InputError(
                 f"predict_class: argument 'dtype': {dtype!r} is unknown; use {' or '.join(DTYPES)}"
@@ -136,7 +141,13 @@ class EarlyMethods:
     """The methods of a Predictor that may decide about a row before all its trees are walked."""
 
     def predict_above(
-        self: Any, rows: Any, threshold: Any, n_jobs: int | None = None, output: Any = None
+        self: Any,
+        rows: Any,
+        threshold: Any,
+        n_jobs: int | None = None,
+        output: Any = None,
+        *,
+        which: None = None,
     ) -> Array:
         """Predict which values are above a threshold.
 
@@ -149,6 +160,7 @@ class EarlyMethods:
             rows, n_jobs: see `predict`.
             threshold: a number, or (C,) one for each output.
             output: number of the output to compare, such as 1 for the second class; None for all.
+            which: is refused; compare what `predict_value` gives by it.
 
         Returns:
             bool (R,) or (R, C).
@@ -161,6 +173,7 @@ class EarlyMethods:
             array([[ True, False, False],
                    [ True, False, False]])
         """
+        refuse_which("predict_above", which, "compare what predict_value gives")
         now = (self._present or self)._for_rows(rows)
         outputs = slice(None)
         if output is not None:
@@ -171,7 +184,13 @@ class EarlyMethods:
         return found[:, 0] if found.shape[1] == 1 else found
 
     def top_k(
-        self: Any, rows: Any, k: int, n_jobs: int | None = None, output: Any = None
+        self: Any,
+        rows: Any,
+        k: int,
+        n_jobs: int | None = None,
+        output: Any = None,
+        *,
+        which: None = None,
     ) -> tuple[Array, Array]:
         """Find the rows with the largest values, the largest first.
 
@@ -182,6 +201,7 @@ class EarlyMethods:
             rows, n_jobs: see `predict`.
             k: how many rows to find, 0 or more; if there are fewer, all are returned.
             output: number of the output to compare; None for a model of one output.
+            which: is refused; sort what `predict_value` gives by it.
 
         Returns:
             Row numbers, int64 (k,), and the values of these rows, (k,).
@@ -193,6 +213,7 @@ class EarlyMethods:
             >>> predictor.top_k(rows, 2, output=0)[0]
             array([0, 1])
         """
+        refuse_which("top_k", which, "sort what predict_value gives")
         now = (self._present or self)._for_rows(rows)
         outputs = now.forest.n_outputs
         place = 0 if output is None and outputs == 1 else output
