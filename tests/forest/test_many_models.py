@@ -152,6 +152,29 @@ def test_membership_columns_are_made_block_by_block(monkeypatch: pytest.MonkeyPa
     assert bits(one.predict(rows, which=which)) == bits(one.predict(rows)[np.arange(90), which])
 
 
+OTHER_RESULTS: dict[str, dict[str, Any]] = {
+    "three results": {"link": "sigmoid", "base_first": False, "sum_scale": 0.7},
+    "labels": {"labels": np.array(["no", "yes"]), "label_rule": "cut", "label_cut": 0.1},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_RESULTS)
+def test_ranges_write_all_results(kind: str) -> None:
+    more = {"dtype": "float64"} if kind == "three results" else {}
+    drawn = [drawn_forest(4, 3, seed=k, base=[k / 8], **more) for k in range(6)]
+    one = tvm_forest.build([replace(x, **OTHER_RESULTS[kind]) for x in drawn], schedule=simple)
+    rows, which = hard_rows(one.forest, 130, seed=3), np.random.default_rng(2).integers(0, 6, 130)
+    if kind == "labels":
+        rows = np.nan_to_num(rows)
+    for method in ("predict", "predict_margin", "predict_value"):
+        chosen = getattr(one, method)(rows)[np.arange(130), which]
+        found = getattr(one, method)(rows, which=which)
+        if method == "predict" and kind == "labels":
+            assert found.tolist() == chosen.tolist()
+        else:
+            assert bits(found) == bits(chosen)
+
+
 def test_native_code_calls_the_ranges() -> None:
     """Else the test above would compare Python's calls with themselves."""
     one = many()
