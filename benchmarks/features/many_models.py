@@ -18,7 +18,7 @@ import xgboost as xgb
 
 import tvm_forest
 
-COLUMNS, TRAINING_ROWS, ROUNDS = 20, 2000, 5
+COLUMNS, TRAINING_ROWS, ROUNDS = 20, 2000, 25
 BATCHES = (1, 8, 64, 512, 4096)
 
 

@@ -78,8 +78,10 @@ def test_outputs_are_those_of_the_models_of_the_list(library: str, name: str) ->
     rng = np.random.default_rng(3)
     for n_rows in (33, 9, 1, 0):
         which = rng.integers(0, len(parts), n_rows)
-        chosen = expected[np.arange(n_rows), which]
-        assert bits(one.predict(rows[:n_rows], which=which)) == bits(chosen)
+        for method in ("predict", "predict_margin", "predict_value"):
+            every = getattr(one, method)(rows[:n_rows])
+            chosen = every[np.arange(n_rows), which]
+            assert bits(getattr(one, method)(rows[:n_rows], which=which)) == bits(chosen)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -105,6 +107,115 @@ def test_a_saved_list_has_the_same_outputs_and_rounds(tmp_path: Any) -> None:
     assert bits(again.predict(rows, iteration_range=(1, 4))) == bits(np.concatenate(part, 1))
     chosen = again.predict(rows, iteration_range=(1, 4), which=which)
     assert bits(chosen) == bits(np.concatenate(part, 1)[np.arange(20), which])
+
+
+@functools.cache
+def many() -> Any:
+    """More models than are called one by one, one of them without trees; 70 trees in all."""
+    drawn = [drawn_forest(1 + k % 6, 3, seed=k, base=[k / 8]) for k in range(20)]
+    drawn[7] = take_rounds(drawn[7], 0, 0)
+    columns = max(x.row_width for x in drawn)
+    assert all(x.row_width == columns for x in drawn)
+    return tvm_forest.build(drawn, schedule=simple)
+
+
+def draw_numbers(kind: str, n_rows: int) -> Any:
+    rng = np.random.default_rng(n_rows)
+    if kind == "sorted":
+        return np.sort(rng.integers(0, 20, n_rows))
+    return rng.choice([3, 7, 19] if kind == "few" else 20, n_rows)
+
+
+@pytest.mark.parametrize("kind", ["random", "sorted", "few"])
+def test_ranges_of_rows_have_the_bits_whoever_calls_them(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = many()
+    for n_rows in (5, 40, 700):
+        rows, which = hard_rows(one.forest, n_rows, seed=n_rows), draw_numbers(kind, n_rows)
+        expected = one.predict_margin(rows)[np.arange(n_rows), which]
+        part = one._present._one_of_several
+        for call in (part._call_ranges, None, lambda plan: 1):  # native, none, and one that fails
+            monkeypatch.setattr(part, "_call_ranges", call)
+            assert bits(one.predict_margin(rows, which=which)) == bits(expected)
+        monkeypatch.undo()
+
+
+def test_membership_columns_are_made_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    forest = tvm_forest.load(lightgbm_models.MODELS["categories_and_holes"]())
+    one = tvm_forest.build([forest] * 6, schedule=simple)
+    rows, which = hard_rows(forest, 90, seed=1), np.arange(90) % 6
+    one.predict(rows[:6], which=which[:6])
+    functions = one._present._one_of_several._functions
+    assert functions.for_batches[0].takes_memberships
+    monkeypatch.setattr(functions, "max_rows_with_memberships", 32)
+    assert bits(one.predict(rows, which=which)) == bits(one.predict(rows)[np.arange(90), which])
+
+
+OTHER_RESULTS: dict[str, dict[str, Any]] = {
+    "three results": {"link": "sigmoid", "base_first": False, "sum_scale": 0.7},
+    "labels": {"labels": np.array(["no", "yes"]), "label_rule": "cut", "label_cut": 0.1},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_RESULTS)
+def test_ranges_write_all_results(kind: str) -> None:
+    more = {"dtype": "float64"} if kind == "three results" else {}
+    drawn = [drawn_forest(4, 3, seed=k, base=[k / 8], **more) for k in range(6)]
+    one = tvm_forest.build([replace(x, **OTHER_RESULTS[kind]) for x in drawn], schedule=simple)
+    rows, which = hard_rows(one.forest, 130, seed=3), np.random.default_rng(2).integers(0, 6, 130)
+    if kind == "labels":
+        rows = np.nan_to_num(rows)
+    for method in ("predict", "predict_margin", "predict_value"):
+        chosen = getattr(one, method)(rows)[np.arange(130), which]
+        found = getattr(one, method)(rows, which=which)
+        if method == "predict" and kind == "labels":
+            assert found.tolist() == chosen.tolist()
+        else:
+            assert bits(found) == bits(chosen)
+
+
+def test_native_code_calls_the_ranges() -> None:
+    """Else the test above would compare Python's calls with themselves."""
+    one = many()
+    one.predict(np.zeros((1, one.forest.row_width), np.float32), which=[0])
+    calls, part = [], one._present._one_of_several
+    native = part._call_ranges
+    part._call_ranges = lambda plan: calls.append(native(plan)) or calls[-1]
+    try:
+        rows = np.zeros((40, one.forest.row_width), np.float32)
+        one.predict(rows, which=np.arange(40) % 20)
+    finally:
+        part._call_ranges = native
+    assert calls == [0]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "remedy"),
+    [
+        ("apply", (), "of the columns that this gives"),
+        ("predict_per_tree", (), "of the columns that this gives"),
+        ("predict_class", (), "predict gives labels by it"),
+        ("predict_above", (0.5,), "compare what predict_value gives"),
+        ("top_k", (1,), "sort what predict_value gives"),
+        ("predict_contributions", (), "of the values of all outputs"),
+        ("predict_interactions", (), "of the values of all outputs"),
+    ],
+)
+def test_other_methods_refuse_to_choose_an_output(method: str, arguments: Any, remedy: str) -> None:
+    rows = np.zeros((1, two().forest.row_width), np.float32)
+    with pytest.raises(InputError, match=f"{method}: argument 'which': only predict.*{remedy}"):
+        getattr(two(), method)(rows, *arguments, which=[0])
+
+
+def test_probabilities_by_model_are_values() -> None:
+    forests = [replace(drawn_forest(3, 1, seed=k), link="sigmoid") for k in range(2)]
+    one = tvm_forest.build(forests, schedule=simple)
+    rows = hard_rows(one.forest, 9, seed=1)
+    with pytest.raises(InputError, match="predict_proba: argument 'which'.*predict_value gives"):
+        one.predict_proba(rows, which=np.arange(9) % 2)
+    found = one.predict_value(rows, which=np.arange(9) % 2)
+    assert bits(found) == bits(one.predict_proba(rows)[np.arange(9), np.arange(9) % 2])
 
 
 def test_models_that_differ_are_refused_by_the_field() -> None:

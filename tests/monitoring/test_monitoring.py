@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from scipy import sparse
 from scipy.spatial.distance import jensenshannon
+from sklearn.ensemble import RandomForestClassifier
 
 import catboost_models
 import lightgbm_models
@@ -190,6 +191,26 @@ def test_one_row_of_so_many_is_observed_whatever_the_batches() -> None:
         assert 140 < monitor.report().rows < 260, size
 
 
+@pytest.mark.parametrize("method", ["predict", "predict_margin"])
+def test_of_calls_of_few_rows_one_of_so_many_is_observed_whole(method: str) -> None:
+    for size in (1, 7, 40):
+        monitor = Monitor(shared(), TRAINING, every=10, share=1)
+        rows = np.resize(LATER, (size, 4))
+        for _ in range(4000 // size):
+            getattr(monitor, method)(rows)
+        observed = monitor.report().rows
+        assert 160 < observed < 700, size
+        if shared()._small_batches.margins(rows) is not None:  # as on CPython
+            assert observed % size == 0
+
+
+def test_time_that_is_over_is_asked_for_after_as_many_calls_again() -> None:
+    monitor = Monitor(shared(), TRAINING, every=1, share=1e-6)
+    for _ in range(100):
+        monitor.predict(LATER[:2])
+    assert monitor.report().rows == 2  # of the first call; the next is hours away
+
+
 def test_observing_waits_until_its_share_of_the_time_is_due() -> None:
     monitor = Monitor(shared(), TRAINING, every=1, share=1e-6)
     for _ in range(50):
@@ -235,12 +256,54 @@ def test_threads_lose_no_rows_that_are_all_observed() -> None:
     assert hits.sum() == report.rows * FOREST.n_trees
 
 
+def test_few_rows_have_the_bits_of_the_predictor_whatever_it_is_set_to() -> None:
+    predictor, few = build(FOREST), LATER[:3]
+    monitor = Monitor(predictor, TRAINING, **ALL)
+    for jobs in (None, 1, 2, np.int64(1)):
+        predictor.n_jobs = jobs
+        for method in ("predict", "predict_margin"):
+            for arguments in ((), (1,), (None, (1, 3))):
+                found = getattr(monitor, method)(few, *arguments)
+                assert found.tobytes() == getattr(predictor, method)(few, *arguments).tobytes()
+    predictor.n_jobs = 0
+    for method in ("predict", "predict_margin"):
+        with pytest.raises(InputError, match="argument 'n_jobs'"):
+            getattr(monitor, method)(few)
+    assert monitor.report().rows == 4 * 2 * 3 * len(few)
+
+
+def test_few_rows_have_labels_where_the_model_gives_them() -> None:
+    forest = replace(FOREST, labels=np.array(["no", "yes"]), label_rule="argmax_margin")
+    monitor = Monitor(build(forest), TRAINING, **ALL)
+    found = monitor.predict(LATER[:3])
+    assert found.tolist() == monitor.predictor.predict(LATER[:3]).tolist()
+    assert set(found.tolist()) <= {"no", "yes"} and monitor.report().rows == 3
+
+
+def test_probabilities_of_several_targets_are_of_as_many_rows_as_were_given() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    targets = np.stack([rows[:, 0] > 0, np.digitize(rows[:, 1], [0, 1])], axis=1)
+    forest = RandomForestClassifier(2, max_depth=2, random_state=0).fit(rows, targets)
+    monitor = Monitor(build(forest), rows, **ALL)
+    found = monitor.predict_proba(rows)
+    assert [x.shape for x in found] == [(60, 2), (60, 3)] and monitor.report().rows == 60
+
+
+def test_a_monitor_has_what_its_predictor_has() -> None:
+    monitor = Monitor(shared(), TRAINING)
+    public = [name for name in dir(shared()) if not name.startswith("_")]
+    assert not set(public) - set(dir(monitor))
+    assert monitor.forest is shared().forest and monitor.n_jobs is None
+    assert monitor.rounds(0, 2).forest.n_trees == shared().rounds(0, 2).forest.n_trees
+
+
 def test_a_monitor_goes_on_with_its_trees_after_an_update() -> None:
     predictor = build(FOREST)
     monitor = Monitor(predictor, TRAINING, **ALL)
     other = drawn_forest(8, 3, seed=9, base=[0.5, 0.25])
     predictor.update(other)
-    assert np.array_equal(monitor.predict(LATER), build(other).predict(LATER))
+    for rows in (LATER, LATER[:1]):
+        assert np.array_equal(monitor.predict(rows), build(other).predict(rows))
     assert len(monitor.report().psi) == FOREST.n_trees
 
 

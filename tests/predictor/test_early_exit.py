@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 from collections.abc import Iterator
@@ -450,3 +451,87 @@ def test_which_models_stop() -> None:
     assert can_lead(with_(link="softmax"))
     assert not can_lead(with_(link="sigmoid"))
     assert rises(with_(link="sigmoid")) and not rises(with_(link="softmax"))
+
+
+# -- where rows are asked -------------------------------------------------------------------------
+
+
+def check_asked(predictor: Any, rows: Any, trees: Any) -> None:
+    """Compare the answers of rows that are asked after some trees with those of the whole model."""
+    values = values_of(predictor, rows)
+    for threshold in np.quantile(values, [0.2, 0.9], method="nearest"):
+        for _ in range(2):  # both ways
+            found = predictor.predict_above(rows, threshold, ask_after=trees)
+            assert np.array_equal(found.reshape(values.shape), values > threshold)
+    order = np.argsort(-values[:, 0], kind="stable")[:7]
+    for _ in range(2):
+        found, scores = predictor.top_k(rows, 7, output=0, ask_after=trees)
+        assert np.array_equal(found, order) and scores.tobytes() == values[order, 0].tobytes()
+    if predictor.forest.last_class is not None:
+        right = predictor.predict_class(rows)
+        found = predictor.predict_class(rows, early_exit=True, ask_after=trees)
+        assert np.array_equal(found, right)
+
+
+@functools.cache
+def asked(kind: str) -> tuple[Any, Any, int]:
+    """A predictor, rows, and the number of trees of each output."""
+    base = (0.5, 0.25, -1.0) if kind == "softmax" else (0.0,)
+    forest = fading(drawn_forest(24, 3, seed=4, base=base, link=kind))
+    rounds = forest.n_trees // forest.n_outputs
+    return tvm_forest.build(forest, schedule=simple), hard_rows(forest, 300, seed=5), rounds
+
+
+@pytest.mark.parametrize("kind", ["sigmoid", "softmax"])
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_do_not_depend_on_where_rows_are_asked(kind: str, seed: int) -> None:
+    predictor, rows, rounds = asked(kind)
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 6))
+    trees = np.sort(rng.choice(np.arange(1, rounds + 1), count, replace=False))
+    check_asked(predictor, rows, trees if seed else trees.tolist())
+
+
+def test_rows_are_asked_where_it_is_said() -> None:
+    predictor, rows, rounds = asked("sigmoid")
+    predictor.predict_above(rows, 0.5, ask_after=(3, 11))
+    early = predictor._present._early
+    stretches = early._others[0, 3, 11, rounds]._stretches
+    assert stretches.ends == [0, 3, 11, rounds]
+    seen, ends = [], np.cumsum([0, 3, 8, rounds - 11])
+    leaves = predictor.predict_per_tree(rows)
+    assert np.isfinite(leaves).all()
+    stretches.run(rows, 1, lambda stretch, _, sums: seen.append(sums[:, 0].copy()))
+    for sums, end in zip(seen, ends[1:], strict=True):
+        added = np.zeros(len(rows), np.float32)
+        for tree in range(end):
+            added += leaves[:, tree]
+        assert sums.tobytes() == added.tobytes()
+
+
+def test_the_latest_choices_are_kept() -> None:
+    predictor, rows, rounds = asked("sigmoid")
+    early = predictor._present._early
+    for trees in ([1], [2], [3], [4], [1], [5]):
+        predictor.top_k(rows, 3, ask_after=trees)
+    assert [x[1] for x in early._others] == [3, 4, 1, 5]
+    kept = early._others[0, 1, rounds]
+    predictor.top_k(rows, 3, ask_after=[1, rounds])  # as [1], for all are asked at the end
+    assert early._others[0, 1, rounds] is kept
+
+
+@pytest.mark.parametrize("trees", [[], [0], [3, 3], [5, 2], [25], [1.5], [True], 4, "12", [[1]]])
+def test_places_to_ask_are_checked(trees: Any) -> None:
+    predictor, rows, _ = asked("sigmoid")
+    message = r"argument 'ask_after': expected ascending numbers of trees, from 1 to 24, such as"
+    for method, arguments in (("predict_above", (0.5,)), ("top_k", (1,))):
+        with pytest.raises(InputError, match=f"{method}: {message}"):
+            getattr(predictor, method)(rows, *arguments, ask_after=trees)
+
+
+def test_classes_are_asked_with_early_exit_only() -> None:
+    predictor, rows, _ = asked("softmax")
+    with pytest.raises(InputError, match="predict_class: argument 'ask_after': .*give both"):
+        predictor.predict_class(rows, ask_after=[2])
+    with pytest.raises(InputError, match="numbers of trees of each output, from 1 to 8"):
+        predictor.predict_class(rows, early_exit=True, ask_after=[9])

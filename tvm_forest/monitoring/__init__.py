@@ -5,6 +5,10 @@ takes: Predictor, training rows or a Profile of them; gives: its predictions, an
     predict(rows) --> Predictor --> predictions
              |
              +------> a row of a hundred, if there is time --> apply --> rows at each leaf
+
+What a call of one row costs besides the prediction is counted in nanoseconds here: `predict` calls
+the builtin function of few rows itself, and counts calls, since to ask for the number of rows takes
+longer than to count.
 """
 
 from __future__ import annotations
@@ -12,9 +16,11 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import operator
 import random
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +31,7 @@ from ..forest.rewrites.ordering import take_trees
 from ..predictor.inputs import to_rows
 from ..predictor.inputs.encoding import to_objects
 from ..predictor.predictor import Predictor
+from ..system.process.ending import is_waited_for
 from ..system.process.locks import make_lock
 from ..system.values import replace
 from .drift import Drift, compare_leaves, count_hops
@@ -52,8 +59,25 @@ CHUNK = 4096
 """Rows of a reference whose leaves are in memory at once."""
 
 
-OBSERVED = ("predict_proba", "predict_margin", "predict_value", "predict_class")
-"""Methods of a Predictor of which a monitor observes the rows, besides `predict`."""
+ONE = 1
+"""Number of threads that is looked for by identity, which is quick; an equal object goes the other
+way to the same bits."""
+
+
+def _observed(name: str) -> Callable[..., Any]:
+    """Return a method of Monitor that predicts by the method `name` of its predictor."""
+
+    def predict(self: Monitor, rows: Any, *args: Any, **kwargs: Any) -> Any:
+        method = getattr(self.predictor, name)
+        result = method(rows, *args, **kwargs) if args or kwargs else method(rows)
+        self._left -= (count := len(result[0] if type(result) is list else result))
+        if self._left <= 0:
+            self._sample(rows, count)
+        return result
+
+    predict.__name__, predict.__qualname__ = name, f"Monitor.{name}"
+    predict.__doc__ = f"Call `{name}` of the predictor, and observe a sample of the rows."
+    return predict
 
 
 class Monitor:
@@ -84,7 +108,8 @@ class Monitor:
             predictor: from `build`; its code is waited for.
             reference: training rows, or a `Profile` of them; None for the profile that the model
                 was built with.
-            every: one of so many rows is observed, on average and if there is time; 1 for all.
+            every: one of so many rows is observed, on average and if there is time; 1 for all. Of
+                calls of few rows, one of so many calls, see `predict`.
             share: the share of the time that observing may take, over 0: after it took t seconds,
                 no row is observed for t / share - t seconds. 1 for no limit.
             window: a report is of the latest `window` to about 2 `window` rows that were observed,
@@ -111,7 +136,7 @@ class Monitor:
                     f"Monitor: argument '{name}': expected {wanted}, got {value!r:.80}"
                 )
         predictor.wait()
-        self._predict = predictor.predict
+        _pass_on(dir(predictor))
         self.predictor, self._watched = predictor, predictor._present or predictor
         forest: Forest = self._watched.forest
         self._forest, self._every, self._window = forest, every, window
@@ -127,14 +152,43 @@ class Monitor:
 
     # -- calls ------------------------------------------------------------------------------------
 
+    @is_waited_for
     def predict(self, rows: Any, *args: Any, **kwargs: Any) -> Any:
-        """Predict as the predictor does, and observe a sample of the rows."""
-        has_more = args or kwargs  # to pass them on takes as long as a row of a small model
-        result = self._predict(rows, *args, **kwargs) if has_more else self._predict(rows)
-        left = self._left = self._left - len(result)
-        if left <= 0:
-            self._sample(rows, len(result))
-        return result
+        """Predict as the predictor does, and observe a sample of the rows.
+
+        Of calls that take arrays of few rows, one in `every` is observed, with all its rows or 64
+        of them; of others, as many rows as are due.
+        """
+        watched = self.predictor
+        jobs = watched.n_jobs
+        if (jobs is None or jobs is ONE) and not (args or kwargs or watched._gives_labels):
+            values = watched._small_batches.values(rows)
+            if values is not None:
+                left = self._left = self._left - 1
+                if left <= 0:
+                    self._sample(rows, len(values), is_whole=True)
+                return values
+        return self._predict(rows, *args, **kwargs)
+
+    @is_waited_for
+    def predict_margin(
+        self, rows: Any, n_jobs: Any = None, iteration_range: Any = None, *, which: Any = None
+    ) -> Any:
+        """Predict margins as the predictor does, and observe a sample of the rows, as `predict`."""
+        watched = self.predictor
+        jobs = watched.n_jobs if n_jobs is None else n_jobs
+        if (jobs is None or jobs is ONE) and iteration_range is None and which is None:
+            margins = watched._small_batches.margins(rows)
+            if margins is not None:
+                left = self._left = self._left - 1
+                if left <= 0:
+                    self._sample(rows, len(margins), is_whole=True)
+                return margins
+        return self._predict_margin(rows, n_jobs, iteration_range, which=which)
+
+    predict_proba, predict_value = _observed("predict_proba"), _observed("predict_value")
+    predict_class = _observed("predict_class")
+    _predict, _predict_margin = _observed("predict"), _observed("predict_margin")
 
     def observe(self, rows: Any) -> None:
         """Observe a sample of rows, as `predict` does, where something else has predicted them.
@@ -148,24 +202,14 @@ class Monitor:
                 f"observe: argument 'rows': a {type(rows).__name__} has no length; give an array"
             )
         is_one = isinstance(rows, dict) or (shape is not None and len(shape) == 1)
-        self._count(rows, 1 if is_one else int(shape[0]) if shape else len(rows))
-
-    def _count(self, rows: Any, count: int) -> None:
-        """Count rows that were predicted, and observe some of them if it is time."""
+        count = 1 if is_one else int(shape[0]) if shape else len(rows)
         self._left -= count
         if self._left <= 0:
             self._sample(rows, count)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "predictor":  # as pickle asks before there is one
-            raise AttributeError(f"'Monitor' has no attribute {name!r}")
-        given = getattr(self.predictor, name)
-        return functools.partial(self._call, given) if name in OBSERVED else given
+    if TYPE_CHECKING:  # see `_pass_on`
 
-    def _call(self, method: Any, rows: Any, *args: Any, **kwargs: Any) -> Any:
-        result = method(rows, *args, **kwargs)
-        self._count(rows, len(result))
-        return result
+        def __getattr__(self, name: str) -> Any: ...
 
     def __reduce__(self) -> Any:
         options: Any = {"every": self._every, "share": self._share, "window": self._window}
@@ -202,16 +246,19 @@ class Monitor:
 
     # -- samples ----------------------------------------------------------------------------------
 
-    def _sample(self, rows: Any, count: int) -> None:
-        """Observe, if there is time, as many of `count` rows as are due, chosen at random."""
+    def _sample(self, rows: Any, count: int, is_whole: bool = False) -> None:
+        """Observe, if there is time, as many of `count` rows as are due, chosen at random.
+
+        All are due of a call that `is_whole`, which was counted as one.
+        """
         begin = time.perf_counter()
         if begin < self._next:
-            self._left = max(self._every, CALLS * count)
+            self._left = max(self._every, CALLS * (1 if is_whole else count))
             self._owed = min(MOST, self._left // self._every)
             return
         with self._lock:
             more, rest = divmod(-self._left, self._every)
-            due, self._owed = max(self._owed, 1 + more), 0
+            due, self._owed = count if is_whole else max(self._owed, 1 + more), 0
             # Distances vary, since rows may repeat themselves after as many as there are to one.
             self._left = self._random.randint(1, 2 * self._every - 1) - rest
             if begin < self._next or due < 1:
@@ -293,6 +340,16 @@ class Monitor:
         rows, hits, missing, _ = self._split(sum(parts, 0 * self._now))
         self._missing = missing / rows if rows else missing * np.nan
         return Profile(hits, counter.depths, counter.offset, rows)
+
+
+def _pass_on(names: list[str]) -> None:
+    """Give monitors the public attributes of predictors that they lack, as properties.
+
+    With a `__getattr__`, Python would take a longer way to all attributes, 100 ns of each call.
+    """
+    for name in names:
+        if not name.startswith("_") and not hasattr(Monitor, name):
+            setattr(Monitor, name, property(operator.attrgetter(f"predictor.{name}")))
 
 
 def _refuse_other(profile: Profile, predictor: Any) -> None:

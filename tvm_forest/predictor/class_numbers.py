@@ -14,6 +14,7 @@ from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_classes, split_by_target
 from ..system.late import import_late
 from ..system.process.locks import cached_property
+from .parts.rounds import refuse_which
 
 if TYPE_CHECKING:
     from .early import answering
@@ -88,6 +89,9 @@ class ClassMethods:
         iteration_range: tuple[int, int] | None = None,
         dtype: str = "int32",
         early_exit: bool = False,
+        *,
+        ask_after: Any = None,
+        which: None = None,
     ) -> Array:
         """Predict the number of the class of every row.
 
@@ -99,6 +103,8 @@ class ClassMethods:
             dtype: "int32" or, for up to 128 classes, "int8".
             early_exit: whether rows stop as soon as their class is decided, see `predict_above`;
                 the class is the same. Has no effect together with `iteration_range`.
+            ask_after: with `early_exit`, see `predict_above`.
+            which: is refused; see `predict`, `predict_value` and `predict_margin`.
 
         Returns:
             (R,), or (R, targets) if the model predicts a class for each of several targets.
@@ -111,6 +117,7 @@ class ClassMethods:
             >>> predictor.predict_class(rows[::50])
             array([0, 1, 2], dtype=int32)
         """
+        refuse_which("predict_class", which, "predict gives labels by it, where there are some")
         if dtype not in DTYPES:
             raise InputError(
                 f"predict_class: argument 'dtype': {dtype!r} is unknown; use {' or '.join(DTYPES)}"
@@ -126,8 +133,13 @@ class ClassMethods:
             raise InputError(
                 f"predict_class: argument 'dtype': class {last} does not fit '{dtype}'; use 'int32'"
             )
+        if ask_after is not None and not early_exit:
+            raise InputError(
+                "predict_class: argument 'ask_after': rows are asked with early_exit=True only; "
+                "give both"
+            )
         if early_exit and iteration_range is None:
-            return self._predict_class_early(rows, n_jobs).astype(dtype)
+            return self._predict_class_early(rows, n_jobs, ask_after).astype(dtype)
         margin, value = now._sums(rows, n_jobs, iteration_range)
         return choose_classes(now.forest, margin, value).astype(dtype)
 
@@ -136,7 +148,14 @@ class EarlyMethods:
     """The methods of a Predictor that may decide about a row before all its trees are walked."""
 
     def predict_above(
-        self: Any, rows: Any, threshold: Any, n_jobs: int | None = None, output: Any = None
+        self: Any,
+        rows: Any,
+        threshold: Any,
+        n_jobs: int | None = None,
+        output: Any = None,
+        *,
+        ask_after: Any = None,
+        which: None = None,
     ) -> Array:
         """Predict which values are above a threshold.
 
@@ -149,29 +168,44 @@ class EarlyMethods:
             rows, n_jobs: see `predict`.
             threshold: a number, or (C,) one for each output.
             output: number of the output to compare, such as 1 for the second class; None for all.
+            ask_after: numbers of trees, ascending, after each of which rows are asked whether
+                their answer is certain; of trees of each output, where trees are of one. None for
+                8 stretches of equally many. Code is compiled for each stretch, and the latest 4
+                choices are kept. No answer depends on it.
+            which: is refused; compare what `predict_value` gives by it.
 
         Returns:
             bool (R,) or (R, C).
 
         Raises:
-            InputError: rows or n_jobs of the wrong kind, or an invalid threshold or output.
+            InputError: rows or n_jobs of the wrong kind, or an invalid threshold, output or
+                ask_after.
 
         Examples:
             >>> predictor.predict_above(rows[:2], 0.5)
             array([[ True, False, False],
                    [ True, False, False]])
         """
+        refuse_which("predict_above", which, "compare what predict_value gives")
         now = (self._present or self)._for_rows(rows)
         outputs = slice(None)
         if output is not None:
             _check_number("predict_above", "output", output, now.forest.n_outputs)
             outputs = slice(int(output), int(output) + 1)
         _check_threshold(threshold, now.forest.n_outputs if output is None else 1)
-        found = now._early.above(now, rows, threshold, outputs, _choose_jobs(now, n_jobs))
+        early = now._early.asking_after("predict_above", ask_after, now.forest)
+        found = early.above(now, rows, threshold, outputs, _choose_jobs(now, n_jobs))
         return found[:, 0] if found.shape[1] == 1 else found
 
     def top_k(
-        self: Any, rows: Any, k: int, n_jobs: int | None = None, output: Any = None
+        self: Any,
+        rows: Any,
+        k: int,
+        n_jobs: int | None = None,
+        output: Any = None,
+        *,
+        ask_after: Any = None,
+        which: None = None,
     ) -> tuple[Array, Array]:
         """Find the rows with the largest values, the largest first.
 
@@ -182,29 +216,33 @@ class EarlyMethods:
             rows, n_jobs: see `predict`.
             k: how many rows to find, 0 or more; if there are fewer, all are returned.
             output: number of the output to compare; None for a model of one output.
+            ask_after: see `predict_above`.
+            which: is refused; sort what `predict_value` gives by it.
 
         Returns:
             Row numbers, int64 (k,), and the values of these rows, (k,).
 
         Raises:
-            InputError: rows, n_jobs, k or output of the wrong kind.
+            InputError: rows, n_jobs, k, output or ask_after of the wrong kind.
 
         Examples:
             >>> predictor.top_k(rows, 2, output=0)[0]
             array([0, 1])
         """
+        refuse_which("top_k", which, "sort what predict_value gives")
         now = (self._present or self)._for_rows(rows)
         outputs = now.forest.n_outputs
         place = 0 if output is None and outputs == 1 else output
         _check_number("top_k", "k", k, None)
         _check_number("top_k", "output", place, outputs)
-        return now._early.best(now, rows, int(k), int(place), _choose_jobs(now, n_jobs))
+        early: answering.Answering = now._early.asking_after("top_k", ask_after, now.forest)
+        return early.best(now, rows, int(k), int(place), _choose_jobs(now, n_jobs))
 
-    def _predict_class_early(self: Any, rows: Any, n_jobs: int | None) -> Array:
+    def _predict_class_early(self: Any, rows: Any, n_jobs: int | None, ask_after: Any) -> Array:
         """Predict the numbers of classes, see `predict_class`."""
         now = (self._present or self)._for_rows(rows)
-        classes: Array = now._early.classes(now, rows, _choose_jobs(now, n_jobs))
-        return classes
+        early: answering.Answering = now._early.asking_after("predict_class", ask_after, now.forest)
+        return early.classes(now, rows, _choose_jobs(now, n_jobs))
 
     @cached_property
     def _early(self: Any) -> answering.Answering:

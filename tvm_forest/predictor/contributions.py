@@ -25,6 +25,7 @@ from ..system.process.locks import cached_property, make_lock
 from .compiling import compile_or_load
 from .functions import BoundFunction, Functions
 from .inputs import to_rows
+from .parts.rounds import refuse_which
 
 if TYPE_CHECKING:
     from .. import compiler
@@ -35,6 +36,8 @@ else:
 
 FLATTENS = "lightgbm "
 """Prefix of `Forest.source` for the library that flattens contributions, output after output."""
+
+OF_OUTPUTS = "of the values of all outputs, take those that you want"
 
 MAX_SINGLE_ROWS = 2
 """Most rows that are computed one by one; a partly filled block costs as much as a full one."""
@@ -195,6 +198,8 @@ class ContributionMethods:
         n_jobs: int | None = None,
         iteration_range: tuple[int, int] | None = None,
         background: Any = None,
+        *,
+        which: None = None,
     ) -> Array:
         """Return SHAP values: the contribution of each feature to the margin of each row.
 
@@ -206,6 +211,7 @@ class ContributionMethods:
             rows, n_jobs, iteration_range: see `predict`.
             background: (B, F), rows that replace unknown features; None for the training rows. The
                 time per row does not depend on B.
+            which: is refused; of all outputs' values, take those that you want.
 
         Returns:
             float64 (R, F + 1), or (R, C, F + 1) for several outputs; for LightGBM's models
@@ -223,15 +229,24 @@ class ContributionMethods:
             >>> predictor.predict_contributions(rows).shape
             (150, 3, 5)
         """
+        refuse_which("predict_contributions", which, OF_OUTPUTS)
         part = (self._present or self)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
         values = part._explain_rows(rows, jobs, background)
         return shape_contributions(part.forest, values)
 
     def predict_interactions(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: tuple[int, int] | None = None
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: tuple[int, int] | None = None,
+        *,
+        which: None = None,
     ) -> Array:
         """Return SHAP interaction values: contributions, split among pairs of features.
+
+        Args:
+            rows, n_jobs, iteration_range, which: see `predict_contributions`.
 
         Returns:
             float64 (R, F + 1, F + 1), or (R, C, F + 1, F + 1) for several outputs. Line i of a
@@ -244,6 +259,7 @@ class ContributionMethods:
             >>> predictor.predict_interactions(rows).shape
             (150, 3, 5, 5)
         """
+        refuse_which("predict_interactions", which, OF_OUTPUTS)
         part = (self._present or self)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
         whole = part._compute_contributions(CONTRIBUTIONS, rows, jobs)

@@ -20,7 +20,6 @@ from ..forest.structure.facts import ShownAsTable
 from ..layouts.laying_out import Compiled
 from ..layouts.laying_out.request import BuildRequest
 from ..runtime.linked import LinkedLibrary
-from ..runtime.results import Output
 from ..runtime.threads import FEW_ROWS
 from ..schedule_prims.batches import name_functions, select_schedule
 from ..system.late import import_late
@@ -31,6 +30,7 @@ from .few_rows.small_batches import MARGIN, VALUE, SmallBatches, squeeze
 from .functions import Functions
 from .live import LiveMethods
 from .parts import PartMethods
+from .parts.leaves import LeafMethods
 from .parts.rounds import RoundCache
 from .source_calls import PROBABILITIES, predict_as_source
 
@@ -47,7 +47,13 @@ Range = tuple[int, int] | None
 
 
 class Predictor(
-    ContributionMethods, ClassMethods, EarlyMethods, PartMethods, LiveMethods, ShownAsTable
+    ContributionMethods,
+    ClassMethods,
+    EarlyMethods,
+    LeafMethods,
+    PartMethods,
+    LiveMethods,
+    ShownAsTable,
 ):
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
@@ -221,14 +227,22 @@ class Predictor(
         return choose_labels(now.forest, margin, value) if now._gives_labels else squeeze(value)
 
     def predict_value(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: Range = None,
+        *,
+        which: Any = None,
     ) -> Array:
         """Predict values: margins after the link function.
 
         `predict` returns the same, unless it returns labels.
 
+        Args:
+            rows, n_jobs, iteration_range, which: see `predict`.
+
         Returns:
-            (R,) or (R, C).
+            (R,) or (R, C); (R,) with `which`.
 
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
@@ -238,6 +252,8 @@ class Predictor(
             (150, 3)
         """
         now = self._present or self
+        if which is not None:
+            return now._predict_one_of(rows, which, n_jobs, iteration_range, VALUE)
         return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[1])
 
     def predict_proba(
@@ -277,13 +293,22 @@ class Predictor(
 
     @is_waited_for
     def predict_margin(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
+        self,
+        rows: Any,
+        n_jobs: int | None = None,
+        iteration_range: Range = None,
+        *,
+        which: Any = None,
     ) -> Array:
         """Predict raw scores, before the link.
 
+        Args:
+            rows, n_jobs, iteration_range, which: see `predict`.
+
         Returns:
-            (R,) or (R, C), bit-equal to the source library's if the schedule keeps the order; for
-            averaging models, averages: LightGBM's sums are `predict(rows, raw_score=True)`.
+            (R,) or (R, C), or (R,) with `which`; bit-equal to the source library's if the schedule
+            keeps the order; for averaging models, averages: LightGBM's sums are `predict(rows,
+            raw_score=True)`.
 
         Raises:
             InputError: rows, n_jobs or iteration_range of the wrong kind.
@@ -292,6 +317,9 @@ class Predictor(
             >>> predictor.predict_margin(rows).shape
             (150, 3)
         """
+        if which is not None:
+            now = self._present or self
+            return now._predict_one_of(rows, which, n_jobs, iteration_range, MARGIN)
         if iteration_range is None:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
@@ -301,41 +329,6 @@ class Predictor(
                     return margins
         now = self._present or self
         return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[0])
-
-    def apply(self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None) -> Array:
-        """Return the number of the leaf that every row reaches in every tree.
-
-        Returns:
-            (R, T), numbers of the source model's nodes, in its order of trees.
-
-        Raises:
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
-
-        Examples:
-            >>> predictor.apply(rows).shape  # a leaf for each of 15 trees
-            (150, 15)
-        """
-        now = self._present or self
-        ids = now._leaves("apply", rows, n_jobs, iteration_range)[:, :, 0]
-        return ids.astype(now.forest.leaf_id_dtype)
-
-    def predict_per_tree(
-        self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
-    ) -> Array:
-        """Return the leaf value that every tree adds to the margin, or to the sum of an average.
-
-        Returns:
-            (R, T), in the source model's order of trees; (R, T, C) if leaves hold vectors.
-
-        Raises:
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
-
-        Examples:
-            >>> predictor.predict_per_tree(rows).shape
-            (150, 15)
-        """
-        leaves = (self._present or self)._leaves("per_tree", rows, n_jobs, iteration_range)
-        return leaves[:, :, 0] if leaves.shape[2] == 1 else leaves
 
     def tolerance(self, rows: Any) -> Array:
         """Return a bound on the absolute difference between margins and those of the source model.
@@ -384,17 +377,3 @@ class Predictor(
         jobs = self.n_jobs if n_jobs is None else n_jobs
         sums = part._small_batches.compute_sums(rows, jobs)
         return part._functions.compute_sums(rows, jobs) if sums is None else sums
-
-    def _leaves(
-        self, name: Output, rows: Any, n_jobs: int | None = None, iteration_range: Range = None
-    ) -> Array:
-        """Return (R, T, W), leaf numbers or values for each tree of the source model."""
-        jobs, whole = self.n_jobs if n_jobs is None else n_jobs, self._reach(iteration_range)
-        leaves = whole._for_rows(rows)._compute_leaves(name, rows, jobs)
-        places = whole._columns_of(iteration_range)
-        in_order = np.array_equal(places.ravel(), np.arange(leaves.shape[1]))
-        return leaves.reshape(len(leaves), *places.shape) if in_order else leaves[:, places]
-
-    def _compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
-        """Return (R, places), leaf numbers or values by place `round * C + class`."""
-        return self._functions.compute_leaves(name, rows, n_jobs)

@@ -27,7 +27,7 @@ from .few_rows.small_batches import squeeze
 from .inputs import to_rows
 from .inputs.checks import is_copied
 from .inputs.frames import kind_of
-from .parts.rounds import read_range
+from .parts.rounds import read_range, refuse_which
 
 if TYPE_CHECKING:
     from ..frontends.catboost import prediction_types
@@ -183,6 +183,8 @@ def _check(forest: Forest, arguments: dict[str, Any], called: str) -> None:
     library = forest.source.partition(" ")[0]
     known = (ARGUMENTS_FOR_PROBABILITIES if called == PROBABILITIES else ARGUMENTS).get(library, ())
     for name, value in arguments.items():
+        if name == "which":  # of `predict_proba`
+            refuse_which(called, value, "predict_value gives the probability of the second class")
         where = f"{called}: argument {name!r}"
         if name not in known:
             has = f"that of {library} has {', '.join(known)}" if known else "no library has it here"

@@ -15,7 +15,7 @@ from ...forest import Array, Forest, choose_classes
 from ...system.process.locks import make_lock
 from ..inputs import to_blocks
 from .deciding import EVERY, Above, Best, Leader, can_lead, rises
-from .stretches import Stretches
+from .stretches import Stretches, read_ends
 from .two_ways import EARLY, TwoWays
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ PROBED_ROWS, MANY_ROWS = 1024, 1 << 14
 MAX_THRESHOLDS = 8
 """Thresholds whose deciders are kept; the least recently used is dropped first."""
 
+MAX_ENDS = 4
+"""Choices of `ask_after` whose stretches are kept; the least recently used is dropped first."""
+
 Sums = tuple[Array, Array]
 """Margins and values, both (R, C)."""
 
@@ -40,10 +43,13 @@ Sums = tuple[Array, Array]
 class Answering:
     """Keeps the stretches, deciders and times of early stopping for a model.
 
-    A Predictor owns one, and passes itself to each call: a reference back would be a cycle.
+    A Predictor owns one, and passes itself to each call: a reference back would be a cycle. That
+    one has others, for rows that are asked after other numbers of trees.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ends: tuple[int, ...] | None = None) -> None:
+        """Begin without stretches; `ends` as in `Stretches`."""
+        self._ends, self._others = ends, OrderedDict[tuple[int, ...], Answering]()
         self._can_stop: bool | None = None  # until the first call
         self._stretches: Stretches | None = None
         self._leader: Leader | None = None
@@ -51,6 +57,21 @@ class Answering:
         self._above = OrderedDict[Any, Above]()
         self._ways = dict[int, TwoWays]()  # of `best`, by output
         self._lock = make_lock()  # held while stretches and deciders are made
+
+    def asking_after(self, where: str, trees: Any, forest: Forest) -> Answering:
+        """Return what asks rows after these numbers of trees, see `read_ends`; None for this one.
+
+        The latest ones are kept, with the code of their stretches and the times of both ways.
+        """
+        if trees is None:
+            return self
+        ends = read_ends(where, trees, forest)
+        with self._lock:
+            kept = ends in self._others
+            other = self._others[ends] = self._others.pop(ends) if kept else Answering(ends)
+            while len(self._others) > MAX_ENDS:
+                self._others.popitem(last=False)
+        return other
 
     def above(
         self, whole: Predictor, rows: Any, threshold: Any, outputs: slice, n_jobs: int | None
@@ -136,7 +157,7 @@ class Answering:
         if not isinstance(read, np.ndarray) or len(read) < LEAST_ROWS:
             return None
         with self._lock:
-            self._stretches = self._stretches or Stretches(whole)
+            self._stretches = self._stretches or Stretches(whole, self._ends)
         return read if self._stretches.bounds.are_finite else None
 
     def _get_stretches(self) -> Stretches:

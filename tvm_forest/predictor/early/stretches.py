@@ -12,13 +12,14 @@ the sums have the same bits as in the whole model after as many trees.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import InputError
 from ...forest import Array, Forest
 from ...forest.rewrites.ordering import take_trees
 from ...runtime.results import RESUMED
@@ -57,7 +58,7 @@ class Stretches:
         ends: 0, and the round at which each stretch ends.
     """
 
-    def __init__(self, whole: Predictor, ends: list[int] | None = None) -> None:
+    def __init__(self, whole: Predictor, ends: Sequence[int] | None = None) -> None:
         """Compile the functions, or find them in the cache.
 
         Args:
@@ -66,7 +67,8 @@ class Stretches:
         """
         self.forest = forest = whole.forest
         rounds = forest.n_trees // forest.round_size
-        self.ends = ends or sorted({rounds * k // STRETCHES for k in range(STRETCHES + 1)})
+        equal = {rounds * k // STRETCHES for k in range(STRETCHES + 1)}
+        self.ends = sorted(equal) if ends is None else list(ends)
         self._functions = list[Functions]()
         given = whole.request.given if callable(whole.request.given) else None
         chosen = {} if given else heuristic.choose(Workload(forest, whole.target))
@@ -108,6 +110,31 @@ class Stretches:
             if not len(places):
                 break
         return places
+
+
+def read_ends(where: str, trees: Any, forest: Forest) -> tuple[int, ...]:
+    """Read the argument `ask_after`, numbers of trees of each output; return `Stretches.ends`.
+
+    Args:
+        where: the method, for messages.
+        trees: whole numbers, ascending; the last may be all trees.
+        forest: the model in canonical form, which has a tree of each output in every round.
+
+    Raises:
+        InputError: they are not of that kind.
+    """
+    rounds = forest.n_trees // forest.round_size
+    given = np.asarray(trees if isinstance(trees, list | tuple | range | np.ndarray) else None)
+    is_read = given.ndim == 1 and given.size > 0 and given.dtype.kind in "iu"
+    ends = (0, *given.tolist()) if is_read else ()
+    if not is_read or ends[-1] > rounds or any(a >= b for a, b in pairwise(ends)):
+        of_each = " of each output" if forest.round_size > 1 else ""
+        raise InputError(
+            f"{where}: argument 'ask_after': expected ascending numbers of trees{of_each}, from 1 "
+            f"to {rounds}, such as [{max(1, rounds // 4)}], got {trees!r:.80}; leave it out for "
+            f"{STRETCHES} equal stretches"
+        )
+    return ends if ends[-1] == rounds else (*ends, rounds)
 
 
 def _write(chosen: dict[int, Choice], work: Workload) -> dict[int, Schedule]:

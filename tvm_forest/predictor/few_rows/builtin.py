@@ -21,7 +21,7 @@ import os
 import sys
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,8 @@ LOG = logging.getLogger(__name__)
 
 VARIABLE = "TVM_FOREST_BUILTIN"
 """Environment variable that turns builtin functions off, by the value "off"."""
+
+Code = TypeVar("Code")
 
 Predict: TypeAlias = Callable[[Any], Array | None]
 
@@ -70,16 +72,29 @@ def bind(functions: Functions, most: int) -> tuple[Predict, Predict]:
     python = _find_python()
     if python is None or not most or functions.forest.refuses_unseen:
         return take_none, take_none
-    libraries = (x.library for x in functions.libraries)
-    linked = next((x for x in libraries if isinstance(x, LinkedLibrary)), None)
-    try:
-        code = POOL.load_few_rows(lambda: linked or pool_code.compile_pool())
-    except (BuildError, OSError, RuntimeError, ValueError) as error:
-        LOG.info("calls of few rows are no builtin functions: %s", error)
+    code = load_own_code(functions, POOL.load_few_rows)
+    if code is None:
         return take_none, take_none
     make, places = _prepare(code), (functions.margin_place, len(functions.result_dtypes) - 1)
     made = {x: make(_Sheet.of(functions, most, x, python)) for x in set(places)}
     return made[places[0]], made[places[1]]
+
+
+@holds_off_forks
+def load_own_code(functions: Functions, load: Callable[[Callable[[], Any]], Code]) -> Code | None:
+    """Return some of the package's own LLVM code; None if it cannot be compiled or loaded.
+
+    Args:
+        functions: compiled functions, whose library may hold that code.
+        load: method of the pool that finds it in a library.
+    """
+    libraries = (x.library for x in functions.libraries)
+    linked = next((x for x in libraries if isinstance(x, LinkedLibrary)), None)
+    try:
+        return load(lambda: linked or pool_code.compile_pool())
+    except (BuildError, OSError, RuntimeError, ValueError) as error:
+        LOG.info("calls go through Python, which takes longer: %s", error)
+        return None
 
 
 def take_none(rows: Any) -> Array | None:

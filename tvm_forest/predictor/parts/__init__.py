@@ -61,12 +61,17 @@ class PartMethods:
         return part
 
     def _predict_one_of(
-        self: Any, rows: Any, which: Any, n_jobs: int | None, iteration_range: Any
+        self: Any, rows: Any, which: Any, n_jobs: int | None, iteration_range: Any, *result: int
     ) -> Array:
-        """Predict one output per row, on one thread whatever `n_jobs` is."""
+        """Predict one output per row, on one thread whatever `n_jobs` is.
+
+        `result` is VALUE or MARGIN; without it, values or labels as `predict` gives them.
+        """
         if n_jobs is not None:
             check_n_jobs("predict", n_jobs)
-        return self._for_rows(rows)._part(iteration_range)._one_of_several.predict(rows, which)
+        part: Any = self._for_rows(rows)._part(iteration_range)
+        found: Array = part._one_of_several.predict(rows, which, *result)
+        return found
 
     @cached_property
     def _one_of_several(self: Any) -> one_of_several.OneOfSeveral:

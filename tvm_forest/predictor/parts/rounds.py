@@ -201,3 +201,16 @@ def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
             f"{where}: the scores of an isolation forest are of all its trees; train it with fewer"
         )
     return first, last
+
+
+def refuse_which(method: str, which: Any, remedy: str) -> None:
+    """Refuse the argument `which` of a method that gives results of all outputs only.
+
+    Raises:
+        InputError: `which` is given.
+    """
+    if which is not None:
+        raise InputError(
+            f"{method}: argument 'which': only predict, predict_value and predict_margin choose an "
+            f"output for each row; {remedy}"
+        )

@@ -330,7 +330,7 @@ define internal void @tvm_forest_reset() {
 define i32 @__tvm_ffi_address(ptr %self, ptr %arguments, i32 %count, ptr %result) {
   %place = getelementptr i8, ptr %arguments, i64 8
   %which = load i64, ptr %place
-  %entry = getelementptr [3 x ptr], ptr @tvm_forest_addresses, i64 0, i64 %which
+  %entry = getelementptr [4 x ptr], ptr @tvm_forest_addresses, i64 0, i64 %which
   %address = load ptr, ptr %entry
   store { i32, i32, ptr } { i32 1, i32 0, ptr null }, ptr %result    ; 1 says that it is an integer
   %value = getelementptr i8, ptr %result, i64 8
@@ -338,8 +338,9 @@ define i32 @__tvm_ffi_address(ptr %self, ptr %arguments, i32 %count, ptr %result
   ret i32 0
 }
 
-@tvm_forest_addresses = internal constant [3 x ptr] [
-  ptr @tvm_forest_launch, ptr @tvm_forest_reset, ptr @tvm_forest_few_rows
+@tvm_forest_addresses = internal constant [4 x ptr] [
+  ptr @tvm_forest_launch, ptr @tvm_forest_reset, ptr @tvm_forest_few_rows,
+  ptr @tvm_forest_call_ranges
 ]
 
 ; Memory that walks allocate. In a process without TVM's runtime, a library gets it here: TVM's own

@@ -27,13 +27,14 @@ SET_LAUNCHER = "set_launcher"
 
 
 class _Native:
-    """The functions of `pool.ll` and `few_rows.ll`.
+    """The functions of `pool.ll`, `few_rows.ll` and `ranges.ll`.
 
     Attributes:
         launcher: address of the function that runs parallel loops.
         run: function that calls another one with helpers.
         reset: function that forgets the helpers, and a job that was in progress at a fork.
         few_rows: address of the code for calls of few rows.
+        call_ranges: function that calls compiled functions for ranges of rows, by a plan's address.
     """
 
     def __init__(self, library: Any) -> None:
@@ -44,6 +45,7 @@ class _Native:
         self.run = library["run"]
         self.reset = ctypes.CFUNCTYPE(None)(address(1))
         self.few_rows: int = address(2)
+        self.call_ranges = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address(3))
 
 
 class Pool:
@@ -81,6 +83,10 @@ class Pool:
     def load_few_rows(self, find_code: Callable[[], Any]) -> int:
         """Return the address of the code for few rows, see `load`."""
         return self._load(find_code).few_rows
+
+    def load_ranges(self, find_code: Callable[[], Any]) -> Callable[[int], int]:
+        """Return the function of `ranges.ll`, which takes the address of a plan, see `load`."""
+        return self._load(find_code).call_ranges
 
     def _load(self, find_code: Callable[[], Any]) -> _Native:
         if self._native is None:

@@ -1,4 +1,4 @@
-"""Compiles the package's own LLVM code: the thread pool and the calls of few rows.
+"""Compiles the package's own LLVM code: the thread pool, calls of few rows and of ranges of rows.
 
 takes: nothing; gives: this code as a module or an object file, and the function `SET_LAUNCHER`.
 """
@@ -20,7 +20,7 @@ from ...system.process.scratch import make_folder
 from ...tir_gen.internals.names import IMPORT_LLVM, PARALLEL_LAUNCH, TARGET_LINE
 from .pool import SET_LAUNCHER
 
-TEXTS = ("pool.ll", "few_rows.ll")
+TEXTS = ("pool.ll", "few_rows.ll", "ranges.ll")
 """LLVM IR files of the package's own code, which form one module."""
 
 INSTEAD = {"win32": ("windows.ll",), "darwin": ("macos.ll",)}

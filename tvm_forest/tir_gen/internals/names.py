@@ -203,6 +203,7 @@ llvm(
     "predictor/exporting/c/cpu.c",
     "runtime/threads/few_rows.ll",
     "runtime/threads/pool.ll",
+    "runtime/threads/ranges.ll",
 )
 llvm(
     r"call i32 %\w+\(ptr nonnull @__tvm_parallel_lambda, ptr nonnull %\w+, i32 0\)",
