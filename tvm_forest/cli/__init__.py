@@ -360,9 +360,9 @@ def _add_export(commands: Any) -> None:
     export.add_argument("--to", help="language of a package: c, cpp, go, java, node or rust")
     _add_recompile(export)
     _add_target(export, "llvm, cuda or another machine", None)
-    export.add_argument(
-        "--prefix", default="tvm_forest_", help="what C names begin with (default: tvm_forest_)"
-    )
+    about = "what C names begin with (default: tvm_forest_)"
+    export.add_argument("--prefix", default="tvm_forest_", help=about)
+    export.add_argument("--contributions", action="store_true", help="SHAP values, too")
 
 
 def _add_n_jobs(command: argparse.ArgumentParser) -> None:

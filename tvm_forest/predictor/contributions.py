@@ -17,6 +17,7 @@ from ..forest import Array, Forest
 from ..forest.contributions import CONTRIBUTIONS, INTERACTIONS, ContributionTables
 from ..forest.reference import cast_rows
 from ..layouts.laying_out import LaidOut, LaidTables
+from ..layouts.laying_out.request import BuildRequest
 from ..runtime.results import OF_TABLES, Output
 from ..runtime.threads import check_n_jobs
 from ..schedule_prims.batches import PARALLEL
@@ -66,7 +67,7 @@ class Contributions:
         if background is None:
             self.tables = self._requests[CONTRIBUTIONS].tables
         else:
-            rows = read_background(functions, background)
+            rows = read_background(functions.request, background)
             self.tables = ContributionTables(functions.forest, rows)
         self._functions = functions
         self._bound: dict[str, tuple[BoundFunction, BoundFunction]] = {}
@@ -140,23 +141,25 @@ class Contributions:
         return bound[0], bound[-1]
 
 
-def read_background(functions: Functions, background: Any) -> Array:
+def read_background(
+    request: BuildRequest, background: Any, caller: str = "predict_contributions"
+) -> Array:
     """Return background rows in the form that compiled code reads.
 
     Raises:
         InputError: no rows, or rows that the model does not accept.
         UnsupportedModel: the model is on a GPU.
     """
-    where = "predict_contributions: argument 'background'"
-    if functions.request.target.on_gpu:
+    where = f"{caller}: argument 'background'"
+    if request.target.on_gpu:
         raise UnsupportedModel(f"{where}: GPUs do without; build for the target 'llvm'")
     try:
-        rows = to_rows(background, functions.forest)
+        rows = to_rows(background, request.forest)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     if not len(rows):
         raise InputError(f"{where}: there are no rows; give some that are typical")
-    return cast_rows(functions.forest, rows)
+    return cast_rows(request.forest, rows)
 
 
 def fill_diagonal(interactions: Array, contributions: Array) -> Array:
@@ -324,7 +327,7 @@ class ContributionMethods:
         if background is None:
             return self._compute_contributions(CONTRIBUTIONS, rows, n_jobs)
         functions = self._functions
-        read = read_background(functions, background)
+        read = read_background(functions.request, background)
         key = (read.shape, hashlib.sha256(np.ascontiguousarray(read).data).digest())
         known = self._of_background
         if known is None or known[0] != key:
