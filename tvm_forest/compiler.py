@@ -106,8 +106,7 @@ def compile_forest(
         seconds, batches = time.perf_counter() - begin, sorted(request.schedules)
         told = "%s: compiled for %s in %.2f s, for batches from %s rows on"
         LOG.info(told, ", ".join(request.outputs), target.to_dict(), seconds, batches)
-    compiled = Compiled.of(library, laid_out.arguments, laid_out.columns, key)
-    return compiled._replace(block_rows=lowered.block_rows)
+    return Compiled.of(library, laid_out, key, lowered.block_rows)
 
 
 def _compile_lowered(

@@ -286,31 +286,33 @@ def _find_model(
     if known is None or place is None:
         return None
     try:
-        wanted = [(str(key), dict(symbols)) for key, symbols in known.manifest["code"]]
+        wanted = [(str(key), dict(x), dict(rows)) for key, x, rows in known.manifest["code"]]
         texts = known.manifest["schedules"]
         schedules = {int(smallest): Schedule.from_json(x) for smallest, x in texts.items()}
-        signature, rows = known.manifest["signature"], known.manifest["block_rows"]
+        signature = known.manifest["signature"]
     except (ForestError, LookupError, TypeError, ValueError, AttributeError):
         return None
-    code = [CodeOf(load_kept(place.cache, x, request.target), y, x) for x, y in wanted]
+    code = [
+        CodeOf(load_kept(place.cache, key, request.target), symbols, key, block_rows=rows)
+        for key, symbols, rows in wanted
+    ]
     if any(x.library is None for x in code):
         return None
     LOG.info("%s: code and arrays are those of the cache", ", ".join(request.outputs))
     request = replace(request, schedules=schedules, known_signature=signature)
     if COLUMNS in known.parts:
         arguments = argument_parts.from_parts(known.parts, known.manifest["functions"])
-        return request, Compiled(code, arguments, known.parts[COLUMNS], rows)
+        return request, Compiled(code, arguments, known.parts[COLUMNS])
     laid_out = lay_out(request)
-    return request, Compiled(code, laid_out.arguments, laid_out.columns, rows)
+    return request, Compiled(code, laid_out.arguments, laid_out.columns)
 
 
 def _describe_model(request: BuildRequest, compiled: Compiled) -> Archive:
     """Return a model's cache entry: keys of its code, schedules, and arrays unless too large."""
     about = {
-        "code": [(x.key, x.symbols) for x in compiled.code],
+        "code": [(x.key, x.symbols, x.block_rows) for x in compiled.code],
         "schedules": {str(k): sch.to_json() for k, sch in request.schedules.items()},
         "signature": request.signature,
-        "block_rows": compiled.block_rows,
     }
     parts, functions = argument_parts.to_parts(compiled.arguments)
     parts[COLUMNS] = compiled.columns

@@ -129,13 +129,16 @@ class Contributions:
         if self._has_background:
             laid_out = LaidOut([LaidTables(name, self.tables, on_gpu=False)], np.zeros((0, 1)))
             compiled = compiler.compile_forest(self._requests[name], laid_out)
+            (code,), tensors = compiled.code, [*map(functions.to_tensor, compiled.arguments[name])]
         else:
-            _, compiled = compile_or_load(self._requests[name])
-        library, arrays = compiled.library, compiled.arguments[name]
-        model = functions.to_arguments([functions.to_tensor(array) for array in arrays])
-        sizes, bound = compiled.block_rows, list[BoundFunction]()
-        functions.adopt(library, has_threads=any(size > 1 for size in sizes.values()))
-        for function, size in sizes.items():
+            if name not in functions.arguments:  # as they are if they come from a file
+                functions.bind(compile_or_load(self._requests[name])[1])
+            code = next(x for x in functions.libraries if name in x.symbols)
+            tensors = functions.arguments[name]
+        library, model = code.library, functions.to_arguments(tensors)
+        functions.adopt(library, has_threads=any(size > 1 for size in code.block_rows.values()))
+        bound = list[BoundFunction]()
+        for function, size in code.block_rows.items():
             parallel = library[function + PARALLEL] if size > 1 else None
             bound.append(BoundFunction(library[function], parallel, model, rows_per_thread=size))
         return bound[0], bound[-1]

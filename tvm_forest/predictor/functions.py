@@ -23,7 +23,7 @@ from ..layouts.protocol import takes_memberships
 from ..runtime import Library
 from ..runtime.gpu import ModelArray
 from ..runtime.linked import LinkedLibrary
-from ..runtime.results import Output, result_dtype, result_names
+from ..runtime.results import OF_TABLES, Output, result_dtype, result_names
 from ..runtime.threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
 from ..runtime.threads.pool import POOL
 from ..schedule_prims import Schedule, batches
@@ -131,7 +131,10 @@ class Functions:
     @is_waited_for
     @holds_off_forks
     def bind(self, compiled: Compiled) -> None:
-        """Add the functions of libraries, bound to the model's arrays."""
+        """Add the functions of libraries, bound to the model's arrays.
+
+        `Contributions` binds those of contributions and interactions when they are used.
+        """
         arrays = compiled.arguments
         distinct = {id(array): array for read in arrays.values() for array in read}
         tensors = {
@@ -142,9 +145,10 @@ class Functions:
         schedules = {name: chosen[k] for k, name in batches.name_functions(chosen).items()}
         for code in compiled.code:
             for name in (x for x in code.symbols if x in arrays):
-                sch = schedules.get(name) or batches.select_hop_schedule(chosen)
                 self.arguments[name] = [tensors[id(array)] for array in arrays[name]]
-                self._by_name[name] = self._bind_function(code, name, sch)
+                if name not in OF_TABLES:
+                    sch = schedules.get(name) or batches.select_hop_schedule(chosen)
+                    self._by_name[name] = self._bind_function(code, name, sch)
             self.libraries.append(code)
 
     def _bind_function(self, code: CodeOf, name: str, sch: Schedule) -> BoundFunction:

@@ -50,7 +50,11 @@ def write(
         if tables is not None:
             laid_out.functions.append(LaidTables(CONTRIBUTIONS, tables, on_gpu=False))
         compiled = compile_forest(predictor.request, laid_out, anew=True)
-        library, arrays, explaining = compiled.library, compiled.arguments, compiled.block_rows
+        library, arrays, explaining = (
+            compiled.library,
+            compiled.arguments,
+            compiled.code[0].block_rows,
+        )
     write_object(library, folder / "code.o", prefix)
     functions = list[str]()
     for smallest, name in name_functions(schedules).items():
