@@ -26,6 +26,6 @@ def run(options: argparse.Namespace) -> None:
     archive.check_place(options.output, "compile: argument '--output'")  # before it is compiled
     predictor = open_predictor(options)
     if options.contributions:  # what is compiled before is in the file
-        predictor.predict_contributions(np.zeros((0, predictor.forest.given_width)))
+        predictor.predict_contributions(np.empty((0, predictor.forest.given_width), object))
     predictor.save(options.output)
     print(options.output)
