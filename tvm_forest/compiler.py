@@ -47,7 +47,7 @@ from .target import Target, parse_target
 from .targets import cpu
 from .targets.kept_code import CodeKeeper
 from .targets.machine_code import compile_module
-from .tir_gen import canonical, contributions, leaf_samples
+from .tir_gen import approximate_contributions, canonical, contributions, leaf_samples
 from .tir_gen.attributes import read_model_facts
 from .tir_gen.walks import check_walks
 
@@ -310,6 +310,18 @@ def compile_tally(name: str, rank_dtype: str, target: Target) -> Library:
     """
     emitted = leaf_samples.emit_tally(name, rank_dtype)
     made = _add_twin(emitted, name, len(leaf_samples.MODEL), cpu.tvm_target(target))
+    return _compile_lowered(tvm.IRModule(made), {}, target)
+
+
+def compile_approximation(target: Target) -> Library:
+    """Compile the code of approximate contributions, which serves all models.
+
+    Raises:
+        BuildError, InputError: see `compile_forest`.
+    """
+    emitted = approximate_contributions.emit_approximation()
+    n_arrays, machine = len(approximate_contributions.MODEL), cpu.tvm_target(target)
+    made = _add_twin(emitted, "approximation", n_arrays, machine)
     return _compile_lowered(tvm.IRModule(made), {}, target)
 
 

@@ -29,8 +29,9 @@ from .inputs import to_rows
 
 if TYPE_CHECKING:
     from .. import compiler
-    from . import explanations
+    from . import approximation, explanations
 else:
+    approximation = import_late("tvm_forest.predictor.approximation")
     compiler = import_late("tvm_forest.compiler")
     explanations = import_late("tvm_forest.predictor.explanations")
 
@@ -165,6 +166,14 @@ def read_background(
     return cast_rows(request.forest, rows)
 
 
+def refuse_both(background: Any) -> None:
+    """Refuse a background for approximate contributions, which know none."""
+    if background is not None:
+        raise InputError(
+            "predict_contributions: arguments 'approximate' and 'background': give one of them"
+        )
+
+
 def fill_diagonal(interactions: Array, contributions: Array) -> Array:
     """Fill the diagonal of interactions (R, C, F + 1, F + 1), in place, and return them.
 
@@ -201,6 +210,8 @@ class ContributionMethods:
         n_jobs: int | None = None,
         iteration_range: tuple[int, int] | None = None,
         background: Any = None,
+        *,
+        approximate: bool = False,
     ) -> Array:
         """Return SHAP values: the contribution of each feature to the margin of each row.
 
@@ -212,6 +223,8 @@ class ContributionMethods:
             rows, n_jobs, iteration_range: see `predict`.
             background: (B, F), rows that replace unknown features; None for the training rows. The
                 time per row does not depend on B.
+            approximate: for models of XGBoost, what its `approx_contribs=True` gives: float32, with
+                its bits, by the method of Saabas.
 
         Returns:
             float64 (R, F + 1), or (R, C, F + 1) for several outputs; for LightGBM's models
@@ -221,7 +234,8 @@ class ContributionMethods:
         Raises:
             UnsupportedModel: the model has linear leaves, its margin is not a sum, or a tree is too
                 deep; without a background, covers are missing or do not add up; with one, a path
-                has more than 9 tests, the tables get too large, or the model is on a GPU.
+                has more than 9 tests, the tables get too large, or the model is on a GPU; with
+                `approximate`, it is not of XGBoost, or DART has weighted its trees.
             InputError: rows, background, n_jobs or iteration_range of the wrong kind, or a
                 background without rows.
 
@@ -231,6 +245,9 @@ class ContributionMethods:
         """
         part = (self._present or self)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
+        if approximate:
+            refuse_both(background)
+            return shape_contributions(part.forest, part._approximation.compute(rows, jobs))
         values = part._explain_rows(rows, jobs, background)
         return shape_contributions(part.forest, values)
 
@@ -321,6 +338,10 @@ class ContributionMethods:
     @cached_property
     def _contributions(self) -> Contributions:
         return Contributions(self._functions)
+
+    @cached_property
+    def _approximation(self) -> approximation.Approximation:
+        return approximation.Approximation(self._functions)
 
     def _explain_rows(self, rows: Any, n_jobs: int | None, background: Any) -> Array:
         """Return contributions (R, C, F + 1), relative to training rows or to a background.
