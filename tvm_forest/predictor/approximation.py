@@ -20,23 +20,18 @@ from ..runtime.gpu import ModelArray
 from ..runtime.threads import check_n_jobs
 from ..runtime.threads.pool import POOL
 from ..schedule_prims.batches import PARALLEL
-from ..system.code_cache import digest
 from ..system.cores import available_cores
 from ..system.late import import_late
 from ..system.process.ending import is_waited_for
-from ..system.process.locks import holds_off_forks, make_lock
-from ..target import Target
-from ..targets.stored_code import find_code_cache, load_kept
-from .compiling import describe_machine_code
 from .functions import AddressTable, Functions
 from .inputs import to_rows
 
 if TYPE_CHECKING:
     from .. import compiler
-    from ..targets import kept_code
+    from ..tir_gen import approximate_contributions as emission
 else:
     compiler = import_late("tvm_forest.compiler")
-    kept_code = import_late("tvm_forest.targets.kept_code")
+    emission = import_late("tvm_forest.tir_gen.approximate_contributions")
 
 NAME = "approximation"
 
@@ -45,12 +40,6 @@ MOST_LEAVES = 1 << 20
 
 MOST_LEAVES_ALONE = 1 << 15
 """Largest number of leaves of a call for which one thread is used by default."""
-
-_libraries: dict[Target, Library] = {}
-"""The libraries that this process has compiled or loaded."""
-
-_lock = make_lock()
-"""Held while the code is compiled."""
 
 
 class Approximation:
@@ -93,25 +82,9 @@ class Approximation:
         values[:, :, -1] = self._expected
         return values
 
-    @holds_off_forks
     def _find_library(self) -> Library:
-        target = self._functions.target
-        if target not in _libraries:
-            with _lock:
-                if target not in _libraries:
-                    library = self._compile_or_load(target)
-                    self._functions.adopt(library, has_threads=True)
-                    _libraries[target] = library
-        return _libraries[target]
+        def compile() -> Library:
+            emitted, arrays = emission.emit_approximation(), len(emission.MODEL)
+            return compiler.compile_shared(NAME, emitted, arrays, self._functions.target)
 
-    def _compile_or_load(self, target: Target) -> Library:
-        """Return the library for a target, from the cache if possible."""
-        cache = find_code_cache(target)
-        key = digest(NAME, *describe_machine_code(self._functions.request))
-        library = None if cache is None else load_kept(cache, key, target)
-        if library is not None:
-            return library
-        library = compiler.compile_approximation(target)
-        return (
-            library if cache is None else kept_code.CodeKeeper(cache, target, "").keep(key, library)
-        )
+        return self._functions.find_shared(NAME, compile)

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..errors import BuildError, InputError, ModelFormatError, UnsupportedModel
 from ..forest.fields import from_fields, to_fields
-from ..layouts.laying_out import CodeOf, Compiled
+from ..layouts.laying_out import CodeOf, Compiled, argument_parts
 from ..layouts.laying_out.request import BuildRequest
 from ..runtime.loading import MachineCode
 from ..runtime.results import OF_LEAVES, OF_TABLES
@@ -31,7 +31,6 @@ from ..schedule_prims.batches import arrange_by_batch
 from ..system import archive
 from ..target import Target, parse_target
 from ..targets.stored_code import find_obstacle, load_library, to_machine_code
-from . import argument_parts
 from .building import build, to_predictor
 from .predictor import Predictor
 
