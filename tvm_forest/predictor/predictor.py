@@ -185,10 +185,10 @@ class Predictor(
             which: (R,) whole numbers, the output to compute for each row, for example the number of
                 its model in a list; None for all outputs. Runs on one thread.
             as_source: arguments of `predict` in the library of the model, with the same meaning.
-                XGBoost: output_margin, pred_leaf, pred_contribs, approx_contribs, validate_features,
-                pred_interactions, base_margin (values are then within the link's error bound).
-                LightGBM: raw_score, pred_leaf, pred_contrib, validate_features, start_iteration,
-                num_iteration, pred_early_stop (inexact) with its _freq and _margin. CatBoost:
+                XGBoost: output_margin, pred_leaf, pred_contribs, approx_contribs, base_margin
+                (values are then within the link's error bound), pred_interactions. LightGBM:
+                raw_score, pred_leaf, pred_contrib, start_iteration, num_iteration, pred_early_stop
+                (inexact) with its _freq and _margin. Both: validate_features. CatBoost:
                 prediction_type, ntree_start, ntree_end, thread_count, verbose, task_type.
 
         Returns:
