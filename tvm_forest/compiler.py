@@ -47,7 +47,7 @@ from .target import Target, parse_target
 from .targets import cpu
 from .targets.kept_code import CodeKeeper
 from .targets.machine_code import compile_module
-from .tir_gen import canonical, contributions, leaf_samples
+from .tir_gen import canonical, contributions
 from .tir_gen.attributes import read_model_facts
 from .tir_gen.walks import check_walks
 
@@ -106,8 +106,7 @@ def compile_forest(
         seconds, batches = time.perf_counter() - begin, sorted(request.schedules)
         told = "%s: compiled for %s in %.2f s, for batches from %s rows on"
         LOG.info(told, ", ".join(request.outputs), target.to_dict(), seconds, batches)
-    compiled = Compiled.of(library, laid_out.arguments, laid_out.columns, key)
-    return compiled._replace(block_rows=lowered.block_rows)
+    return Compiled.of(library, laid_out, key, lowered.block_rows)
 
 
 def _compile_lowered(
@@ -301,16 +300,19 @@ def _add_twin(
     return {name: make_twin(function), name + PARALLEL: function.with_attr(SYMBOL, name + PARALLEL)}
 
 
-def compile_tally(name: str, rank_dtype: str, target: Target) -> Library:
-    """Compile the code of one tally of samples in leaves, such as "mean"; it serves all models.
+def compile_shared(name: str, emitted: tirx.PrimFunc, n_arrays: int, target: Target) -> Library:
+    """Compile a function that depends on no model, and its twin for one thread.
 
-    See `tir_gen.leaf_samples` for the tallies, and for what the functions take.
+    Args:
+        name: of the function in the library.
+        emitted: the function, which has a parallel loop.
+        n_arrays: how many of its arguments are arrays of the model, whose addresses it gets.
+        target: the machine to compile for.
 
     Raises:
         BuildError, InputError: see `compile_forest`.
     """
-    emitted = leaf_samples.emit_tally(name, rank_dtype)
-    made = _add_twin(emitted, name, len(leaf_samples.MODEL), cpu.tvm_target(target))
+    made = _add_twin(emitted, name, n_arrays, cpu.tvm_target(target))
     return _compile_lowered(tvm.IRModule(made), {}, target)
 
 

@@ -4,12 +4,14 @@ takes: names of models, the number of threads; gives: lines of Markdown tables.
 
     python -m benchmarks features.contributions airline higgs --threads 1
     python -m benchmarks features.contributions letters --rounds 50 --turns 0 --compared 100
+    python -m benchmarks features.contributions airline higgs --approximate --most-rows 4096
 
 XGBoost, LightGBM and `shap` compute the same path-dependent TreeSHAP. `shap` asks the other two for
 theirs by default; here it takes part with its own code, on one thread, if it is installed. Rows are
 numpy arrays, so each call of XGBoost makes a DMatrix. Nothing is timed before all values agree. A
 library takes milliseconds a row, whatever the batch, so large batches of it are cut: what is
-compared is the time of a row.
+compared is the time of a row. With --approximate, XGBoost's `approx_contribs` is asked for, whose
+bits are compared, and models have their default schedules.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ BOUND = 1e-5
 """How far values may be from XGBoost's float32, as a share of the largest."""
 
 
-def find_peers(model: Any, trained: Any, threads: int) -> dict[str, Explain]:
+def find_peers(
+    model: Any, trained: Any, threads: int, approximate: bool = False
+) -> dict[str, Explain]:
     """Return what computes contributions (R, C, F + 1): the library, if it does, and `shap`."""
     peers: dict[str, Explain] = {}
     if model.library == "xgboost":
@@ -56,9 +60,11 @@ def find_peers(model: Any, trained: Any, threads: int) -> dict[str, Explain]:
 
         def explain(rows: Any) -> Any:
             matrix = xgboost.DMatrix(rows, nthread=threads)
-            return trained.predict(matrix, pred_contribs=True)
+            return trained.predict(matrix, pred_contribs=True, approx_contribs=approximate)
 
         peers["xgboost"] = explain
+        if approximate:
+            return peers
     if model.library == "lightgbm":  # whose missing values and categories `shap` itself misreads
         peers["lightgbm"] = partial(trained.predict, pred_contrib=True, num_threads=threads)
     elif model.library == "scikit-learn" or importlib.util.find_spec("shap"):
@@ -140,6 +146,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument("--compared", type=int, default=16, help="rows, and hard rows, compared")
     parser.add_argument("--most-rows", type=int, default=MOST_ROWS, help="of a library's call")
+    parser.add_argument("--approximate", action="store_true", help="XGBoost's approx_contribs")
     parser.add_argument("--cache", type=Path, default=models.CACHE)
     options = parser.parse_args()
     print(f"{cpu_name()}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d}")
@@ -149,22 +156,31 @@ def main() -> None:
         if options.rounds and model.library == "xgboost":
             trained, name = trained[: options.rounds], f"{name}, {options.rounds} rounds"
         sch = tvm_forest.new_schedule(trained).represent_as("sparse")  # which takes any depth
-        predictor = tvm_forest.build(trained, schedule=sch)
-        peers = find_peers(model, trained, options.threads)
-        if options.compared:
+        predictor = tvm_forest.build(trained, schedule=None if options.approximate else sch)
+        peers = find_peers(model, trained, options.threads, options.approximate)
+        if options.approximate:
+            rows = choose_rows(model, predictor, 1000)
+            found, theirs = (
+                call(rows) for call in (peers["xgboost"], own_call(predictor, options))
+            )
+            if found.tobytes() != theirs.tobytes():
+                raise SystemExit(f"{name}: bits differ from those of XGBoost")
+        elif options.compared:
             rows = choose_rows(model, predictor, options.compared)
             print("\n".join(compare(name, predictor, peers, rows)), flush=True)
         time_turns(name, predictor, peers, np.ascontiguousarray(model.rows()), options)
+
+
+def own_call(predictor: Any, options: Any) -> Explain:
+    wanted = {"n_jobs": options.threads, "approximate": options.approximate}
+    return lambda rows: predictor.predict_contributions(rows, **wanted)
 
 
 def time_turns(
     name: str, predictor: Any, peers: dict[str, Explain], rows: Any, options: Any
 ) -> None:
     """Print a line for each batch: microseconds a row, ours and each peer's with its ratio."""
-
-    def own(rows: Any) -> Any:
-        return predictor.predict_contributions(rows, n_jobs=options.threads)
-
+    own = own_call(predictor, options)
     for batch in options.batches if options.turns else ():
         own(rows[:batch])
         asked = min(batch, options.most_rows)

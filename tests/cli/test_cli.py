@@ -256,6 +256,17 @@ def test_rows_to_verify_may_have_names_and_gaps_and_any_format(
         assert "xgboost" in said and "2 given" in said
 
 
+@pytest.mark.parametrize("asks", [[], ["--contributions"]])
+def test_compile_keeps_the_code_of_contributions_that_are_asked_for(
+    model: Path, tmp_path: Path, asks: list[str]
+) -> None:
+    assert main(["compile", str(model), "-o", str(tmp_path / "made.tvmf"), *asks]) == 0
+    made = tvm_forest.load_predictor(tmp_path / "made.tvmf")
+    assert ["contributions" in part.symbols for part in made.libraries] == [False, True][
+        : len(asks) + 1
+    ]
+
+
 @pytest.mark.parametrize("name", ["model.so", "model.DLL", "model.a", "model.wasm", "model.zip"])
 def test_compile_refuses_the_name_of_a_library_before_it_reads_the_model(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]

@@ -54,6 +54,12 @@ class Library:
         self._call("predict_labels", rows, label, n_jobs=n_jobs)
         return label
 
+    def predict_contributions(self, rows: Any, n_jobs: int = 1) -> Any:
+        """Return contributions, of shape (n, outputs, features + 1)."""
+        found = np.full((len(rows), self.forest.n_outputs, self.forest.row_width + 1), -7.0)
+        self._call("predict_contributions", rows, found, n_jobs=n_jobs)
+        return found
+
     def _call(self, name: str, rows: Any, *results: Any, n_jobs: int) -> None:
         rows = np.ascontiguousarray(rows, self.forest.row_dtype)
         at, *others = (ctypes.c_void_p(array.ctypes.data) for array in (rows, *results))

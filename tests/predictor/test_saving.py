@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import quick_builds
+import shapley
 import tvm_forest
 from bad_inputs import IS_AMD, ON_X86
 from forests import drawn_forest
@@ -38,7 +40,7 @@ from tvm_forest.forest.fields import from_fields, to_fields
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rules import CategoryRule
 from tvm_forest.layouts.laying_out.request import BuildRequest
-from tvm_forest.predictor import saving
+from tvm_forest.predictor import contributions, saving
 from tvm_forest.runtime.linked import LinkedLibrary
 from tvm_forest.runtime.results import OUTPUTS
 from tvm_forest.system import archive
@@ -157,6 +159,40 @@ def test_a_file_holds_what_was_compiled_and_what_is_loaded_compiles_the_rest() -
     again = saving.from_bytes(saving.to_bytes(loaded))
     assert [[*x.symbols] for x in again.libraries] == [["predict"], ["apply"]]
     assert results(again, ROWS) == results(compiled, ROWS)
+
+
+def test_contributions_that_were_computed_are_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    forest = shapley.with_cover(drawn_forest(2, 11, seed=2))  # walked, by two functions
+    compiled, rows = quick_builds.build(forest), hard_rows(forest, 40)
+    names, expected = ["predict"], {}
+    for way in ("predict_contributions", "predict_interactions"):
+        assert functions_in(saving.to_bytes(compiled)) == [{x} for x in names]
+        expected[way] = getattr(compiled, way)(rows)
+        names.append(way.removeprefix("predict_"))
+    data = saving.to_bytes(compiled)
+    assert functions_in(data) == [{x} for x in names]
+    with monkeypatch.context() as patch:
+        patch.setattr(contributions, "compile_or_load", None)  # which nothing may call
+        loaded = saving.from_bytes(data)
+        assert saving.to_bytes(loaded) == data
+        for way, values in expected.items():
+            assert getattr(loaded, way)(rows).tobytes() == values.tobytes()
+            assert getattr(loaded, way)(rows[:1]).tobytes() == values[:1].tobytes()
+        assert saving.to_bytes(loaded) == data
+    without = changed(data, lambda manifest: manifest["others"][0]["code"].pop("block_rows"))
+    with pytest.raises(ModelFormatError, match="code of .'contributions'. without its 'block_rows"):
+        saving.from_bytes(without)
+
+
+def test_contributions_are_of_the_model_that_a_loaded_predictor_is_updated_to() -> None:
+    forest = shapley.with_cover(FOREST)
+    compiled = quick_builds.build(forest)
+    compiled.predict_contributions(ROWS)
+    loaded = saving.from_bytes(saving.to_bytes(compiled))
+    newer = replace(forest, leaf_value=forest.leaf_value * 2)
+    loaded.update_leaves(newer)
+    expected = quick_builds.build(newer).predict_contributions(ROWS)
+    assert loaded.predict_contributions(ROWS).tobytes() == expected.tobytes()
 
 
 def test_functions_of_two_libraries_share_the_arrays_of_a_file() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import shapley
 import tvm_forest
 from forests import drawn_forest
 from schedules import in_blocks
@@ -43,6 +44,7 @@ LOADED = (
     ALONE
     + """
 sys.modules["tvm"] = sys.modules["rich"] = None  # as where they are not installed
+WAYS = ("predict_contributions", "predict_interactions")
 from tvm_forest import cli
 folder = Path(sys.argv[1])
 for file in sorted(folder.glob("*.tvmf")):
@@ -53,6 +55,9 @@ for file in sorted(folder.glob("*.tvmf")):
             check(made.predict(rows, n_jobs=n_jobs), file.stem, "predict")
             check(made.predict_margin(rows, n_jobs=n_jobs), file.stem, "predict_margin")
         check(made.predict(rows[:1]), file.stem, "first")
+        for way in WAYS if "cover" in file.stem else ():
+            check(getattr(made, way)(rows), file.stem, way)
+            assert np.array_equal(getattr(made, way)(rows[:1]), getattr(made, way)(rows)[:1])
     made.save(file.with_suffix(".again"))
     assert file.with_suffix(".again").read_bytes() == file.read_bytes()
     try:
@@ -158,12 +163,15 @@ def with_categories(folder: Path) -> Path:
 @pytest.mark.slow
 def test_saved_predictors_predict_without_the_compiler(tmp_path: Path) -> None:
     models: dict[str, Any] = {**FORESTS, "categorical": with_categories(tmp_path)}
+    models["cover"] = shapley.with_cover(FORESTS["classes"])
     for name, model in models.items():
         schedule: Any = tvm_forest.new_schedule(model).tile("batch", "b0", "b1", 16).parallel("b0")
         if name == "numerical":  # by bit planes too, which ask for memory
             schedule = {1: schedule, 64: in_blocks(model, "bitsliced", 64).parallel("b0")}
         predictor = tvm_forest.build(model, schedule=schedule)
         rows = hard_rows(predictor.forest, 700, seed=4)
+        for way in ("predict_contributions", "predict_interactions") if name == "cover" else ():
+            np.save(tmp_path / f"{name}.{way}.npy", getattr(predictor, way)(rows))
         predictor.save(tmp_path / f"{name}.tvmf")
         np.save(tmp_path / f"{name}.npy", rows)
         np.save(tmp_path / f"{name}.first.npy", predictor.predict(rows[:1]))

@@ -158,13 +158,13 @@ def make_parser() -> argparse.ArgumentParser:
     _add_model(compile_)
     compile_.add_argument("-o", "--output", type=Path, required=True, help="such as model.tvmf")
     compile_.add_argument("--profile", type=Path, help="of training rows, for a server's metrics")
+    compile_.add_argument("--contributions", action="store_true", help="with SHAP values")
     _add_recompile(compile_)
     _add_target(compile_, default=None)
     _add_warm(commands)
     _add_export(commands)
-    verify = commands.add_parser(
-        "verify", help="compare with the training library; exit status 1 if different"
-    )
+    about = "compare with the training library; exit status 1 if different"
+    verify = commands.add_parser("verify", help=about)
     _add_model(verify)
     verify.add_argument("rows", nargs="?", help="file, folder or pattern, see predict")
     _add_header(verify)
@@ -360,9 +360,9 @@ def _add_export(commands: Any) -> None:
     export.add_argument("--to", help="language of a package: c, cpp, go, java, node or rust")
     _add_recompile(export)
     _add_target(export, "llvm, cuda or another machine", None)
-    export.add_argument(
-        "--prefix", default="tvm_forest_", help="what C names begin with (default: tvm_forest_)"
-    )
+    about = "what C names begin with (default: tvm_forest_)"
+    export.add_argument("--prefix", default="tvm_forest_", help=about)
+    export.add_argument("--contributions", action="store_true", help="with SHAP values")
 
 
 def _add_n_jobs(command: argparse.ArgumentParser) -> None:

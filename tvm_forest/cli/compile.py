@@ -3,6 +3,8 @@
 import argparse
 import itertools
 
+import numpy as np
+
 from ..errors import InputError
 from ..predictor.exporting.toolchain import KINDS
 from ..system import archive
@@ -22,5 +24,8 @@ def run(options: argparse.Namespace) -> None:
             "export` writes, and this writes a saved predictor; use that command, or name a .tvmf"
         )
     archive.check_place(options.output, "compile: argument '--output'")  # before it is compiled
-    open_predictor(options).save(options.output)
+    predictor = open_predictor(options)
+    if options.contributions:  # what is compiled before is in the file
+        predictor.predict_contributions(np.empty((0, predictor.forest.given_width), object))
+    predictor.save(options.output)
     print(options.output)

@@ -22,11 +22,14 @@ def run(options: argparse.Namespace) -> None:
     if options.target is None and to in LANGUAGES and LANGUAGES[to].is_web:
         options.target = WEB_TARGET
     target = parse_target(options.target or "llvm")
-    exporting.check_wishes(target, options.library, options.prefix, to=to)  # before it is compiled
+    explains = options.contributions
+    exporting.check_wishes(  # before it is compiled
+        target, options.library, options.prefix, to=to, contributions=explains
+    )
     is_plain = target.kind == "llvm" and to in LANGUAGES and LANGUAGES[to].is_plain
     schedule = _leave if is_plain else None  # plain C is lowered by a schedule of its own
     predictor = open_predictor(options, schedule=schedule)
-    predictor.export_library(options.library, options.prefix, to=to)
+    predictor.export_library(options.library, options.prefix, to=to, contributions=explains)
     print(*exporting.list_files(options.library, to), sep=", ")
 
 

@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 from ..system.values import dataclass
 
+WEIGHTED = " dart"
+"""End of `Forest.source` of XGBoost's models whose trees have weights other than 1."""
+
 LEAF = -1
 """Value of `Trees.feature`, `left` and `right` at leaves."""
 

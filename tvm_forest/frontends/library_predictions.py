@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..forest import Array, Forest
+from ..forest.rules import WEIGHTED
 from ..system.process.scratch import make_folder
 from ..system.values import dataclass
 from . import onnx
@@ -80,7 +81,8 @@ def _predict_by_xgboost(model: Any, forest: Forest, rows: Array) -> LibraryPredi
     if isinstance(model, str | os.PathLike):
         model = xgboost.Booster({"nthread": 1}, model_file=os.fspath(model))
     library, row_mask, note = f"xgboost {xgboost.__version__}", np.ones(len(rows), bool), ""
-    by_classes = forest.source == "xgboost multi:softmax"  # gives labels, where others give values
+    objective = forest.source.removeprefix("xgboost ").removesuffix(WEIGHTED)
+    by_classes = objective == "multi:softmax"  # gives labels, where others give values
     if not isinstance(model, xgboost.Booster):
         margin = _as_columns(model.predict(rows, output_margin=True))
         if forest.labels is None:

@@ -17,14 +17,14 @@ predictor of this process already runs is not read again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from ..errors import BuildError, ForestError
-from ..layouts.laying_out import CodeOf, Compiled, LaidFunction, LaidOut, lay_out
+from ..layouts.laying_out import CodeOf, Compiled, LaidFunction, LaidOut, argument_parts, lay_out
 from ..layouts.laying_out.kinds import describe_kinds
 from ..layouts.laying_out.request import BuildRequest
 from ..layouts.protocol import find
@@ -39,18 +39,18 @@ from ..system.process.ending import is_waited_for
 from ..system.process.locks import holds_off_forks
 from ..target import Target
 from ..targets.stored_code import describe_machine, find_code_cache, load_kept
-from . import argument_parts
 
 if TYPE_CHECKING:
     from .. import compiler
     from ..search import heuristic, workload
-    from ..targets import bundles
+    from ..targets import bundles, kept_code
     from . import kept_choices
 else:
     bundles = import_late("tvm_forest.targets.bundles")
     compiler = import_late("tvm_forest.compiler")
     heuristic = import_late("tvm_forest.search.heuristic")
     kept_choices = import_late("tvm_forest.predictor.kept_choices")
+    kept_code = import_late("tvm_forest.targets.kept_code")
     workload = import_late("tvm_forest.search.workload")
 
 LOG = logging.getLogger(__name__)
@@ -101,6 +101,24 @@ def compile_or_load(request: BuildRequest) -> tuple[BuildRequest, Compiled]:
             place.cache.write(kind, Archive({"code": new.key, "symbol": symbol}, {}))
         place.cache.write(place.key, _describe_model(request, compiled))
     return request, compiled
+
+
+def keep_shared(request: BuildRequest, name: str, compile: Callable[[], Library]) -> Library:
+    """Return code that depends on no model, from the cache if possible.
+
+    Args:
+        request: for the target and the machine.
+        name: distinguishes it from other such code.
+        compile: compiles it.
+    """
+    cache = find_code_cache(request.target)
+    key = digest("shared", name, *describe_machine_code(request))
+    library = None if cache is None else load_kept(cache, key, request.target)
+    if library is None:
+        library = compile()
+        if cache is not None:
+            library = kept_code.CodeKeeper(cache, request.target, "").keep(key, library)
+    return library
 
 
 @is_waited_for
@@ -285,31 +303,33 @@ def _find_model(
     if known is None or place is None:
         return None
     try:
-        wanted = [(str(key), dict(symbols)) for key, symbols in known.manifest["code"]]
+        wanted = [(str(key), dict(x), dict(rows)) for key, x, rows in known.manifest["code"]]
         texts = known.manifest["schedules"]
         schedules = {int(smallest): Schedule.from_json(x) for smallest, x in texts.items()}
-        signature, rows = known.manifest["signature"], known.manifest["block_rows"]
+        signature = known.manifest["signature"]
     except (ForestError, LookupError, TypeError, ValueError, AttributeError):
         return None
-    code = [CodeOf(load_kept(place.cache, x, request.target), y, x) for x, y in wanted]
+    code = [
+        CodeOf(load_kept(place.cache, key, request.target), symbols, key, block_rows=rows)
+        for key, symbols, rows in wanted
+    ]
     if any(x.library is None for x in code):
         return None
     LOG.info("%s: code and arrays are those of the cache", ", ".join(request.outputs))
     request = replace(request, schedules=schedules, known_signature=signature)
     if COLUMNS in known.parts:
         arguments = argument_parts.from_parts(known.parts, known.manifest["functions"])
-        return request, Compiled(code, arguments, known.parts[COLUMNS], rows)
+        return request, Compiled(code, arguments, known.parts[COLUMNS])
     laid_out = lay_out(request)
-    return request, Compiled(code, laid_out.arguments, laid_out.columns, rows)
+    return request, Compiled(code, laid_out.arguments, laid_out.columns)
 
 
 def _describe_model(request: BuildRequest, compiled: Compiled) -> Archive:
     """Return a model's cache entry: keys of its code, schedules, and arrays unless too large."""
     about = {
-        "code": [(x.key, x.symbols) for x in compiled.code],
+        "code": [(x.key, x.symbols, x.block_rows) for x in compiled.code],
         "schedules": {str(k): sch.to_json() for k, sch in request.schedules.items()},
         "signature": request.signature,
-        "block_rows": compiled.block_rows,
     }
     parts, functions = argument_parts.to_parts(compiled.arguments)
     parts[COLUMNS] = compiled.columns

@@ -17,6 +17,7 @@ from ..forest import Array, Forest
 from ..forest.contributions import CONTRIBUTIONS, INTERACTIONS, ContributionTables
 from ..forest.reference import cast_rows
 from ..layouts.laying_out import LaidOut, LaidTables
+from ..layouts.laying_out.request import BuildRequest
 from ..runtime.results import OF_TABLES, Output
 from ..runtime.threads import check_n_jobs
 from ..schedule_prims.batches import PARALLEL
@@ -29,8 +30,9 @@ from .parts.rounds import refuse_which
 
 if TYPE_CHECKING:
     from .. import compiler
-    from . import explanations
+    from . import approximation, explanations
 else:
+    approximation = import_late("tvm_forest.predictor.approximation")
     compiler = import_late("tvm_forest.compiler")
     explanations = import_late("tvm_forest.predictor.explanations")
 
@@ -69,7 +71,7 @@ class Contributions:
         if background is None:
             self.tables = self._requests[CONTRIBUTIONS].tables
         else:
-            rows = read_background(functions, background)
+            rows = read_background(functions.request, background)
             self.tables = ContributionTables(functions.forest, rows)
         self._functions = functions
         self._bound: dict[str, tuple[BoundFunction, BoundFunction]] = {}
@@ -131,35 +133,48 @@ class Contributions:
         if self._has_background:
             laid_out = LaidOut([LaidTables(name, self.tables, on_gpu=False)], np.zeros((0, 1)))
             compiled = compiler.compile_forest(self._requests[name], laid_out)
+            (code,), tensors = compiled.code, [*map(functions.to_tensor, compiled.arguments[name])]
         else:
-            _, compiled = compile_or_load(self._requests[name])
-        library, arrays = compiled.library, compiled.arguments[name]
-        model = functions.to_arguments([functions.to_tensor(array) for array in arrays])
-        sizes, bound = compiled.block_rows, list[BoundFunction]()
-        functions.adopt(library, has_threads=any(size > 1 for size in sizes.values()))
-        for function, size in sizes.items():
+            if name not in functions.arguments:  # as they are if they come from a file
+                functions.bind(compile_or_load(self._requests[name])[1])
+            code = next(x for x in functions.libraries if name in x.symbols)
+            tensors = functions.arguments[name]
+        library, model = code.library, functions.to_arguments(tensors)
+        functions.adopt(library, has_threads=any(size > 1 for size in code.block_rows.values()))
+        bound = list[BoundFunction]()
+        for function, size in code.block_rows.items():
             parallel = library[function + PARALLEL] if size > 1 else None
             bound.append(BoundFunction(library[function], parallel, model, rows_per_thread=size))
         return bound[0], bound[-1]
 
 
-def read_background(functions: Functions, background: Any) -> Array:
+def read_background(
+    request: BuildRequest, background: Any, caller: str = "predict_contributions"
+) -> Array:
     """Return background rows in the form that compiled code reads.
 
     Raises:
         InputError: no rows, or rows that the model does not accept.
         UnsupportedModel: the model is on a GPU.
     """
-    where = "predict_contributions: argument 'background'"
-    if functions.request.target.on_gpu:
+    where = f"{caller}: argument 'background'"
+    if request.target.on_gpu:
         raise UnsupportedModel(f"{where}: GPUs do without; build for the target 'llvm'")
     try:
-        rows = to_rows(background, functions.forest)
+        rows = to_rows(background, request.forest)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     if not len(rows):
         raise InputError(f"{where}: there are no rows; give some that are typical")
-    return cast_rows(functions.forest, rows)
+    return cast_rows(request.forest, rows)
+
+
+def refuse_both(background: Any) -> None:
+    """Refuse a background for approximate contributions, which know none."""
+    if background is not None:
+        raise InputError(
+            "predict_contributions: arguments 'approximate' and 'background': give one of them"
+        )
 
 
 def fill_diagonal(interactions: Array, contributions: Array) -> Array:
@@ -199,6 +214,7 @@ class ContributionMethods:
         iteration_range: tuple[int, int] | None = None,
         background: Any = None,
         *,
+        approximate: bool = False,
         which: None = None,
     ) -> Array:
         """Return SHAP values: the contribution of each feature to the margin of each row.
@@ -211,6 +227,8 @@ class ContributionMethods:
             rows, n_jobs, iteration_range: see `predict`.
             background: (B, F), rows that replace unknown features; None for the training rows. The
                 time per row does not depend on B.
+            approximate: for models of XGBoost, what its `approx_contribs=True` gives: float32, with
+                its bits, by the method of Saabas.
             which: is refused; of all outputs' values, take those that you want.
 
         Returns:
@@ -221,7 +239,8 @@ class ContributionMethods:
         Raises:
             UnsupportedModel: the model has linear leaves, its margin is not a sum, or a tree is too
                 deep; without a background, covers are missing or do not add up; with one, a path
-                has more than 9 tests, the tables get too large, or the model is on a GPU.
+                has more than 9 tests, the tables get too large, or the model is on a GPU; with
+                `approximate`, it is not of XGBoost, or DART has weighted its trees.
             InputError: rows, background, n_jobs or iteration_range of the wrong kind, or a
                 background without rows.
 
@@ -232,6 +251,9 @@ class ContributionMethods:
         refuse_which("predict_contributions", which, OF_OUTPUTS)
         part = (self._present or self)._part(iteration_range)
         jobs = self.n_jobs if n_jobs is None else n_jobs
+        if approximate:
+            refuse_both(background)
+            return shape_contributions(part.forest, part._approximation.compute(rows, jobs))
         values = part._explain_rows(rows, jobs, background)
         return shape_contributions(part.forest, values)
 
@@ -332,6 +354,10 @@ class ContributionMethods:
     def _contributions(self) -> Contributions:
         return Contributions(self._functions)
 
+    @cached_property
+    def _approximation(self) -> approximation.Approximation:
+        return approximation.Approximation(self._functions)
+
     def _explain_rows(self, rows: Any, n_jobs: int | None, background: Any) -> Array:
         """Return contributions (R, C, F + 1), relative to training rows or to a background.
 
@@ -340,7 +366,7 @@ class ContributionMethods:
         if background is None:
             return self._compute_contributions(CONTRIBUTIONS, rows, n_jobs)
         functions = self._functions
-        read = read_background(functions, background)
+        read = read_background(functions.request, background)
         key = (read.shape, hashlib.sha256(np.ascontiguousarray(read).data).digest())
         known = self._of_background
         if known is None or known[0] != key:

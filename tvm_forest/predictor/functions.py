@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..layouts.protocol import takes_memberships
 from ..runtime import Library
 from ..runtime.gpu import ModelArray
 from ..runtime.linked import LinkedLibrary
-from ..runtime.results import Output, result_dtype, result_names
+from ..runtime.results import OF_TABLES, Output, result_dtype, result_names
 from ..runtime.threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
 from ..runtime.threads.pool import POOL
 from ..schedule_prims import Schedule, batches
@@ -31,7 +31,8 @@ from ..system.cores import available_cores
 from ..system.late import import_late
 from ..system.process.ending import is_waited_for
 from ..system.process.locks import holds_off_forks, make_lock
-from .compiling import compile_or_load
+from ..target import Target
+from .compiling import compile_or_load, keep_shared
 from .inputs import split_blocks, to_blocks, writable_view
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ LINE_BYTES = 64
 
 _compile_lock = make_lock()
 """Held while a function that was left out at first is compiled."""
+
+_shared: dict[tuple[str, Target], Library] = {}
+"""Code that depends on no model, by its name and target."""
 
 
 class BoundFunction(NamedTuple):
@@ -131,7 +135,10 @@ class Functions:
     @is_waited_for
     @holds_off_forks
     def bind(self, compiled: Compiled) -> None:
-        """Add the functions of libraries, bound to the model's arrays."""
+        """Add the functions of libraries, bound to the model's arrays.
+
+        `Contributions` binds those of contributions and interactions when they are used.
+        """
         arrays = compiled.arguments
         distinct = {id(array): array for read in arrays.values() for array in read}
         tensors = {
@@ -142,9 +149,10 @@ class Functions:
         schedules = {name: chosen[k] for k, name in batches.name_functions(chosen).items()}
         for code in compiled.code:
             for name in (x for x in code.symbols if x in arrays):
-                sch = schedules.get(name) or batches.select_hop_schedule(chosen)
                 self.arguments[name] = [tensors[id(array)] for array in arrays[name]]
-                self._by_name[name] = self._bind_function(code, name, sch)
+                if name not in OF_TABLES:
+                    sch = schedules.get(name) or batches.select_hop_schedule(chosen)
+                    self._by_name[name] = self._bind_function(code, name, sch)
             self.libraries.append(code)
 
     def _bind_function(self, code: CodeOf, name: str, sch: Schedule) -> BoundFunction:
@@ -193,6 +201,21 @@ class Functions:
                     _, compiled = compile_or_load(self.request.with_outputs(name))
                     self.bind(compiled)
         return self._by_name[name]
+
+    @holds_off_forks
+    def find_shared(self, name: str, compile: Callable[[], Library]) -> Library:
+        """Return code that depends on no model; it is compiled now if it is not there yet.
+
+        See `compiling.keep_shared` for the arguments. This process and the user's cache keep it.
+        """
+        key = name, self.target
+        if key not in _shared:
+            with _compile_lock:
+                if key not in _shared:
+                    library = keep_shared(self.request, name, compile)
+                    self.adopt(library, has_threads=True)
+                    _shared[key] = library
+        return _shared[key]
 
     def choose_function(self, n_rows: int, n_jobs: int | None) -> BoundFunction:
         """Return the function for a batch, or one for smaller batches if that keeps threads busy.

@@ -103,33 +103,33 @@ class Predictor(
         prefix: str = "tvm_forest_",
         cc: str | Sequence[str] | None = None,
         to: str | None = None,
+        contributions: bool = False,
+        background: Any = None,
     ) -> None:
-        """Write a library with the model, and a C header.
+        """Write a library with the model, such as "model.so", and a C header, "model.h".
 
-        It uses the schedules of this predictor, on a CPU or a GPU. On a processor that lacks
-        instructions, its functions return an error code that names them.
+        On a processor that lacks instructions, its functions return an error that names them.
 
         Args:
-            path: where to write the library, such as "model.so"; the header is then "model.h".
-                ".so" makes a shared library (".dll", ".dylib" or ".wasm" for other systems), ".a" a
-                static one, ".o" an object file, and ".zip" a package of the sources with the header
-                and a CMakeLists.txt.
+            path: ".so" makes a shared library (".dll", ".dylib" or ".wasm" for other systems), ".a"
+                a static one, ".o" an object file, ".zip" a package of sources with CMakeLists.txt.
             prefix: beginning of the names of its C functions, with an underscore at its end;
                 libraries that are linked into one program need different prefixes.
-            cc: command of the C compiler, such as "aarch64-linux-gnu-gcc"; None for that of the
-                system or, for another machine, its cross compiler or Zig's.
+            cc: command of the C compiler; None for that of the system, a cross compiler or Zig's.
             to: a language, "c", "cpp", "go", "java", "node" or "rust"; `path` is then a folder for
                 a package in that language, with the library and tests; see docs/bindings.md.
+            contributions, background: whether it has `predict_contributions`, too; rows for that.
 
         Raises:
-            InputError: invalid prefix, suffix or command, or the files cannot be written.
-            UnsupportedModel: the model or its target cannot be exported, at all or to `to`.
+            InputError: invalid prefix, suffix, command or background, or no file can be written.
+            UnsupportedModel: model or target are not exported, at all or as these arguments ask.
             BuildError, DeviceError: there is no compiler for C or CUDA, or it fails.
 
         Examples:
             >>> predictor.export_library("model.so")  # doctest: +SKIP
         """
-        exporting.export_library(self._present or self, path, prefix, cc, to)
+        wishes = prefix, cc, to, contributions, background
+        exporting.export_library(self._present or self, path, *wishes)
 
     def source(self, kind: str = "asm") -> str:
         """Return the source text of the functions that `predict` calls.
@@ -191,10 +191,10 @@ class Predictor(
             which: (R,) whole numbers, the output to compute for each row, for example the number of
                 its model in a list; None for all outputs. Runs on one thread.
             as_source: arguments of `predict` in the library of the model, with the same meaning.
-                XGBoost: output_margin, pred_leaf, pred_contribs, pred_interactions,
-                validate_features, base_margin (values are then within the link's error bound).
-                LightGBM: raw_score, pred_leaf, pred_contrib, validate_features, start_iteration,
-                num_iteration, pred_early_stop (inexact) with its _freq and _margin. CatBoost:
+                XGBoost: output_margin, pred_leaf, pred_contribs, approx_contribs, base_margin
+                (values are then within the link's error bound), pred_interactions. LightGBM:
+                raw_score, pred_leaf, pred_contrib, start_iteration, num_iteration, pred_early_stop
+                (inexact) with its _freq and _margin. Both: validate_features. CatBoost:
                 prediction_type, ntree_start, ntree_end, thread_count, verbose, task_type.
 
         Returns:

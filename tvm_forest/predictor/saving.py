@@ -21,17 +21,16 @@ import numpy as np
 
 from ..errors import BuildError, InputError, ModelFormatError, UnsupportedModel
 from ..forest.fields import from_fields, to_fields
-from ..layouts.laying_out import CodeOf, Compiled
+from ..layouts.laying_out import CodeOf, Compiled, argument_parts
 from ..layouts.laying_out.request import BuildRequest
 from ..runtime.loading import MachineCode
-from ..runtime.results import OF_LEAVES
+from ..runtime.results import OF_LEAVES, OF_TABLES
 from ..runtime.threads import check_n_jobs
 from ..schedule_prims import Schedule
 from ..schedule_prims.batches import arrange_by_batch
 from ..system import archive
 from ..target import Target, parse_target
 from ..targets.stored_code import find_obstacle, load_library, to_machine_code
-from . import argument_parts
 from .building import build, to_predictor
 from .predictor import Predictor
 
@@ -122,6 +121,7 @@ def to_bytes(predictor: Predictor) -> bytes:
         parts[_name_code(number, code.form)] = code.data
         functions = {name: arrays_of[name] for name in part.symbols}
         about_code = {"form": code.form, "made_for": code.made_for, "symbols": part.symbols}
+        about_code["block_rows"] = part.block_rows
         stored.append({"code": about_code, "functions": functions})
     manifest = {
         **describe(predictor),
@@ -254,7 +254,7 @@ def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -
 
     It is not used if another version of the package wrote it, or a function of sums cannot run.
 
-    Functions of leaves that cannot be loaded are compiled on first use.
+    Functions of leaves and of contributions that cannot be loaded are compiled on first use.
     """
     version, here = (x["tvm_forest"] for x in (manifest["versions"], _versions()))
     if version != here:
@@ -264,7 +264,7 @@ def _load_all(manifest: dict[str, Any], parts: dict[str, Any], target: Target) -
     for number, about in enumerate(stored):
         loaded = _load(about, number, parts, target)
         if isinstance(loaded, str):
-            if any(name not in OF_LEAVES for name in about["functions"]):
+            if any(name not in (*OF_LEAVES, *OF_TABLES) for name in about["functions"]):
                 return loaded
             continue
         code.append(loaded)
@@ -284,7 +284,7 @@ def _load(
         target: the target of the code.
 
     Raises:
-        ValueError: its functions are not those whose arrays are stored.
+        ValueError: its functions are not those whose arrays are stored, or a field is missing.
     """
     form, made_for = stored["code"]["form"], stored["code"]["made_for"]
     obstacle = find_obstacle(made_for)
@@ -298,7 +298,10 @@ def _load(
     symbols = stored["code"].get("symbols") or {name: name for name in functions}
     if symbols.keys() != functions.keys():
         raise ValueError(f"code of {list(symbols)}, and arrays of {list(functions)}")
-    return CodeOf(library, symbols)
+    rows = stored["code"].get("block_rows", {})
+    if not rows and any(name in OF_TABLES for name in functions):
+        raise ValueError(f"code of {list(symbols)} without its 'block_rows'")
+    return CodeOf(library, symbols, block_rows=rows)
 
 
 def _versions() -> dict[str, str]:

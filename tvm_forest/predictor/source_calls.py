@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_labels
 from ..forest.c_functions import NumberFunction, apply_c_function, apply_numpy_function
 from ..forest.reference import finish_sums
@@ -52,7 +52,7 @@ STOPPING = ("pred_early_stop_freq", "pred_early_stop_margin")
 ARGUMENTS = {
     "xgboost": (
         *("output_margin", "pred_leaf", "pred_contribs", "pred_interactions"),
-        *("validate_features", "base_margin"),
+        *("approx_contribs", "validate_features", "base_margin"),
     ),
     "lightgbm": (
         *("raw_score", "pred_leaf", "pred_contrib", "validate_features"),
@@ -145,9 +145,26 @@ def predict_as_source(
         margin = finish_sums(part.forest, margin) if method == called else margin
         return _to_result(forest, margin, method, apply_c_function)
     if start is None and not sums_up and not of_none:
-        return getattr(predictor, method)(rows, n_jobs, iteration_range)
+        more = _read_approximate(arguments, method)
+        return getattr(predictor, method)(rows, n_jobs, iteration_range, **more)
     margin = _add_leaves(predictor, rows, n_jobs, iteration_range, start)
     return _to_result(forest, margin + np.nan if of_none else margin, method)  # 0 / 0
+
+
+def _read_approximate(arguments: dict[str, Any], method: str) -> dict[str, bool]:
+    """Return `approx_contribs` as an argument of our method; by itself it means nothing to XGBoost.
+
+    Raises:
+        UnsupportedModel: approximate interactions are asked for.
+    """
+    if not arguments.get("approx_contribs") or method not in OF_FIRST_ROUNDS:
+        return {}
+    if method == "predict_interactions":
+        raise UnsupportedModel(
+            "predict: arguments 'approx_contribs' and 'pred_interactions': interactions are exact "
+            "here; leave 'approx_contribs' out"
+        )
+    return {"approximate": True}
 
 
 def _refuse_later_rounds(forest: Forest, iteration_range: Range, method: str) -> None:

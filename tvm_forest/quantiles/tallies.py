@@ -14,8 +14,6 @@ import numpy as np
 
 from ..errors import UnsupportedModel
 from ..forest import Array
-from ..layouts.laying_out.request import BuildRequest
-from ..predictor.compiling import describe_machine_code
 from ..predictor.functions import AddressTable, Functions
 from ..runtime import Library
 from ..runtime.gpu import ModelArray
@@ -23,21 +21,18 @@ from ..runtime.results import OF_SAMPLES, SHARED
 from ..runtime.threads import check_n_jobs
 from ..runtime.threads.pool import POOL
 from ..schedule_prims.batches import PARALLEL
-from ..system.code_cache import digest
 from ..system.cores import available_cores
 from ..system.late import import_late
 from ..system.process.ending import is_waited_for
-from ..system.process.locks import holds_off_forks, make_lock
 from ..target import Target
-from ..targets.stored_code import find_code_cache, load_kept
 from .samples import LeafSamples
 
 if TYPE_CHECKING:
     from .. import compiler
-    from ..targets import kept_code
+    from ..tir_gen import leaf_samples
 else:
     compiler = import_late("tvm_forest.compiler")
-    kept_code = import_late("tvm_forest.targets.kept_code")
+    leaf_samples = import_late("tvm_forest.tir_gen.leaf_samples")
 
 RANKS_OF_BLOCK = 256
 
@@ -48,12 +43,6 @@ default."""
 PARTS_OF_THREAD, MAX_COUNTERS = 4, 1 << 16
 """Into how many parts rows are divided per thread, so that threads end at about the same time; 1 if
 a part needs more counters than the second number."""
-
-_libraries: dict[tuple[str, str, Target], Library] = {}
-"""The libraries of tallies that this process has compiled or loaded."""
-
-_lock = make_lock()
-"""Held while a tally is compiled."""
 
 
 class Tallies:
@@ -134,17 +123,14 @@ class Tallies:
             self._tables[output, shared] = AddressTable([ModelArray(x) for x in arrays])
         return self._tables[output, shared]
 
-    @holds_off_forks
     def _find_library(self, name: str) -> Library:
         target, dtype = self._functions.target, str(self.samples.ranks.dtype)
-        key = (name, dtype, target)
-        if key not in _libraries:
-            with _lock:
-                if key not in _libraries:
-                    library = _compile_or_load(name, dtype, self._functions.request)
-                    self._functions.adopt(library, has_threads=True)
-                    _libraries[key] = library
-        return _libraries[key]
+
+        def compile() -> Library:
+            emitted = leaf_samples.emit_tally(name, dtype)
+            return compiler.compile_shared(name, emitted, len(leaf_samples.MODEL), target)
+
+        return self._functions.find_shared(f"{name} of {dtype}", compile)
 
 
 def check_target(target: Target) -> None:
@@ -158,15 +144,3 @@ def check_target(target: Target) -> None:
             f"build: argument 'target': {target.to_dict()}: quantile forests are for the CPU at "
             "hand; build for the target 'llvm'"
         )
-
-
-def _compile_or_load(name: str, rank_dtype: str, request: BuildRequest) -> Library:
-    """Return the library of a tally, from the cache if possible."""
-    target = request.target
-    cache = find_code_cache(target)
-    key = digest("samples", name, rank_dtype, *describe_machine_code(request))
-    library = None if cache is None else load_kept(cache, key, target)
-    if library is not None:
-        return library
-    library = compiler.compile_tally(name, rank_dtype, target)
-    return library if cache is None else kept_code.CodeKeeper(cache, target, "").keep(key, library)

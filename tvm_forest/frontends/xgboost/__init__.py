@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...forest import LEAF, Array, CategoryRule, Forest, LabelRule
+from ...forest.rules import WEIGHTED
 from ..assemble import build_forest, drop_unreachable, take_sets
 from ..objects import find_class
 from ..refusals import damaged, name_in_errors, unsupported
@@ -223,10 +224,15 @@ def _build(
         n_rounds=n_rounds,
         rounds_left_out=len(ends) - n_rounds,
         tree_round=np.searchsorted(ends, np.arange(n_trees), side="right").astype(np.int32),
-        source=f"xgboost {header.objective}",
+        source=f"xgboost {header.objective}{WEIGHTED * _are_weighted(header, n_trees)}",
         **header.columns,
         **about,
     )
+
+
+def _are_weighted(header: Header, n_trees: int) -> bool:
+    weights = header.tree_weights
+    return weights is not None and bool((weights[:n_trees] != 1).any())
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -48,12 +48,14 @@ class CodeOf:
             another model of the same kind with other batch sizes.
         key: key of the library in the code cache; "" if it is not cached.
         kinds: name in the library by the kind of a function, as far as known.
+        block_rows: for functions without a schedule, how many rows each processes together.
     """
 
     library: Library
     symbols: dict[str, str]
     key: str = ""
     kinds: dict[str, str] = field(default_factory=dict)
+    block_rows: dict[str, int] = field(default_factory=dict)
 
 
 class Compiled(NamedTuple):
@@ -64,20 +66,25 @@ class Compiled(NamedTuple):
         arguments: for each function, the arrays passed between the rows and its outputs.
         columns: (T, W), for each tree of the source model, its columns in results per tree, which
             functions return in the order `round * C + class`.
-        block_rows: for functions without a schedule, how many rows each processes together.
     """
 
     code: list[CodeOf]
     arguments: dict[str, list[Array]]
     columns: Array
-    block_rows: dict[str, int] = {}
 
     @classmethod
     def of(
-        cls, library: Library, arguments: dict[str, list[Array]], columns: Array, key: str = ""
+        cls,
+        library: Library,
+        laid_out: LaidOut,
+        key: str = "",
+        block_rows: dict[str, int] | None = None,
     ) -> Compiled:
         """Return the functions of one library that was compiled for this very model."""
-        return cls([CodeOf(library, {name: name for name in arguments}, key)], arguments, columns)
+        arguments = laid_out.arguments
+        symbols = {name: name for name in arguments}
+        code = CodeOf(library, symbols, key, block_rows=block_rows or {})
+        return cls([code], arguments, laid_out.columns)
 
     @property
     def library(self) -> Library:

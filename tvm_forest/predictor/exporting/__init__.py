@@ -16,20 +16,24 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UnsupportedModel
+from ...forest.contributions import ContributionTables
 from ...system import archive
 from ...system.process.ending import is_waited_for
 from ...system.process.locks import holds_off_forks
 from ...system.process.scratch import make_folder
 from ...target import Target
+from ..contributions import read_background
 from .languages import LANGUAGES, PREFIX, check_language, list_sources
 from .package import header, pack, write_sources
 from .toolchain import AT_PATH, WHERE, Command, Toolchain, check_suffix, find_toolchain
 
 if TYPE_CHECKING:
     from ..predictor import Predictor
+
+AT_EXPLAINED = f"{WHERE}: argument 'contributions'"
 
 
 @is_waited_for
@@ -40,10 +44,18 @@ def export_library(
     prefix: str = PREFIX,
     cc: Command = None,
     to: str | None = None,
+    contributions: bool = False,
+    background: Any = None,
 ) -> None:
     """Write a library of a predictor to `path`; see `Predictor.export_library`."""
-    file, tools = check_wishes(predictor.target, path, prefix, cc, to)
+    file, tools = check_wishes(predictor.target, path, prefix, cc, to, contributions)
     _check_exportable(predictor)
+    if background is not None and not contributions:
+        raise InputError(
+            f"{WHERE}: argument 'background': rows, but contributions are not exported; give "
+            "contributions=True, or leave it out"
+        )
+    tables = _make_tables(predictor, background) if contributions else None
     for name, data in ({} if to is None else list_sources(predictor, to)).items():
         place = file.parent / name
         with archive.refuse_unwritable(place, AT_PATH):
@@ -52,15 +64,15 @@ def export_library(
     if to is not None and LANGUAGES[to].is_plain:
         return
     with make_folder("export_library") as sources:
-        write_sources(predictor, prefix, sources)
+        write_sources(predictor, prefix, sources, tables)
+        forest, name = predictor.forest, file.with_suffix(".h").name
+        explaining = () if tables is None else ("predict_contributions",)
+        text = header(forest, predictor.target.kind == "cuda", prefix, bool(explaining))
         if tools.suffix == ".zip":
-            name = file.with_suffix(".h").name
-            return archive.write_file(
-                file, pack(predictor, prefix, name, tools.baseline, sources), AT_PATH
-            )
-        made = tools.build(sources, prefix, file.name)
+            packed = pack(forest.n_trees, text, prefix, name, tools.baseline, sources)
+            return archive.write_file(file, packed, AT_PATH)
+        made = tools.build(sources, prefix, file.name, explaining)
     archive.write_file(file, made, AT_PATH)
-    text = header(predictor.forest, predictor.target.kind == "cuda", prefix)
     archive.write_file(file.with_suffix(".h"), text.encode(), AT_PATH)
 
 
@@ -80,6 +92,7 @@ def check_wishes(
     prefix: str,
     cc: Command = None,
     to: str | None = None,
+    contributions: bool = False,
 ) -> tuple[Path, Toolchain]:
     """Check the arguments of an export before anything is compiled; make a package's folder.
 
@@ -95,6 +108,8 @@ def check_wishes(
             "functions; give a letter, then letters, digits and underscores, an underscore at the "
             "end, such as 'airline_'"
         )
+    if contributions:
+        _check_explaining(target, to)
     file = archive.to_path(path, AT_PATH)
     if to is not None:
         if prefix != PREFIX:
@@ -112,6 +127,40 @@ def check_wishes(
     for place in list_files(file):
         archive.check_place(place, AT_PATH)
     return file, find_toolchain(target, file, cc)
+
+
+def _check_explaining(target: Target, to: str | None) -> None:
+    """Refuse contributions where exported code does not compute them.
+
+    Raises:
+        UnsupportedModel: a package of a language, or a target other than CPUs.
+    """
+    if to is not None:
+        raise UnsupportedModel(
+            f"{AT_EXPLAINED}: a package for {archive.shorten(to)} has no function for them; leave "
+            "out 'to', and call the library by its header"
+        )
+    if target.kind != "llvm":
+        raise UnsupportedModel(
+            f"{AT_EXPLAINED}: target {target.kind!r}: libraries for CPUs alone compute them; "
+            "export one more, of the model built for 'llvm'"
+        )
+
+
+def _make_tables(predictor: Predictor, background: Any) -> ContributionTables:
+    """Return what contributions are computed from.
+
+    Raises:
+        UnsupportedModel: the model has none, see `Predictor.predict_contributions`.
+        InputError: rows of the background that the model does not accept.
+    """
+    request = predictor.request
+    try:
+        if background is None:
+            return request.tables
+        return ContributionTables(request.forest, read_background(request, background, WHERE))
+    except UnsupportedModel as error:
+        raise UnsupportedModel(f"{AT_EXPLAINED}: {error}; or leave 'contributions' out") from None
 
 
 def _check_exportable(predictor: Predictor) -> None:

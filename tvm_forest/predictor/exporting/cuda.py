@@ -82,6 +82,7 @@ def write(predictor: Predictor, data: Data, prefix: str, folder: Path) -> dict[s
     return {
         "CALLS": '"cuda.c"',
         "DEVICE": dict(predictor.target.options).get("device", 0),
+        "EXPLAINS": 0,
         "IMAGE": image,
         "KERNELS(K)": " ".join(f"K({name})" for name in kernels),
         "ARRAYS(A)": " ".join(f"A({place}, {array.nbytes})" for place, array in sizes),

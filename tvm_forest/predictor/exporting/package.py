@@ -23,6 +23,7 @@ import numpy as np
 import tvm_ffi
 
 from ...forest import Forest
+from ...forest.contributions import ContributionTables
 from ...runtime.results import result_dtype, result_names
 from . import cpu, cuda, meaning
 from .data import Data
@@ -39,25 +40,38 @@ PREDICT_THERE = """\
 /* The same for rows and results in the memory of the GPU; waits for them. */
 int ${prefix}predict_there(const ${row} *rows, int64_t n, ${margin} *margin, ${value} *value);
 """
+EXPLAINED = """\
+/* SHAP values, what each feature adds to the margin: values (n, outputs, features + 1); the last
+   entry of an output is the expected margin. They add up to the margin. */
+int ${prefix}predict_contributions(const ${row} *rows, int64_t n, double *values, int n_jobs);
+"""
 
 
-def header(forest: Forest, on_gpu: bool = False, prefix: str = "tvm_forest_") -> str:
-    """Return the C header of a model's library; on a GPU it declares `predict_there`, too."""
+def header(
+    forest: Forest, on_gpu: bool = False, prefix: str = "tvm_forest_", explains: bool = False
+) -> str:
+    """Return the C header of a model's library.
+
+    On a GPU it declares `predict_there`, too; if it `explains`, `predict_contributions`.
+    """
     kinds = dict(zip(("row", "margin", "value"), read_dtypes(forest), strict=True))
     names = {name: C_TYPES[dtype] for name, dtype in kinds.items()} | {"prefix": prefix}
     names |= {f"{name}_type": dtype for name, dtype in kinds.items()}
     names["trees"] = str(forest.n_trees)
     names["shapes"] = f"(n, {forest.row_width}) -> (n, {forest.n_outputs})"
     names["there"] = Template(PREDICT_THERE).substitute(names) if on_gpu else ""
+    names["explained"] = Template(EXPLAINED).substitute(names) if explains else ""
     text = (SOURCES / "header.h").read_text(encoding="utf-8")
     return Template(text).substitute(names)
 
 
-def write_sources(predictor: Predictor, prefix: str, folder: Path) -> None:
-    """Write the sources of a library into a folder."""
+def write_sources(
+    predictor: Predictor, prefix: str, folder: Path, tables: ContributionTables | None = None
+) -> None:
+    """Write the sources of a library into a folder, with contributions if there are `tables`."""
     forest, data = predictor.forest, Data()
-    part = cpu if predictor.target.kind == "llvm" else cuda
-    left_out = {"cpu.c", "cuda.c"} - {f"{part.__name__.rpartition('.')[2]}.c"}
+    on_cpu = predictor.target.kind == "llvm"
+    left_out = {"cuda.c" if on_cpu else "cpu.c", *(("contributions.c",) if tables is None else ())}
     for file in SOURCES.glob("*.c"):
         if file.name not in left_out:
             shutil.copy(file, folder)
@@ -65,7 +79,10 @@ def write_sources(predictor: Predictor, prefix: str, folder: Path) -> None:
     for name, path in zip(HEADERS, include, strict=True):
         (folder / name).parent.mkdir(parents=True)
         shutil.copy(Path(path, name), folder / name)
-    macros = part.write(predictor, data, prefix, folder)
+    if on_cpu:
+        macros = cpu.write(predictor, data, prefix, folder, tables)
+    else:
+        macros = cuda.write(predictor, data, prefix, folder)
     macros |= meaning.describe_rows(forest, data) | meaning.describe_names(forest)
     (folder / "data.bin").write_bytes(data.to_bytes())
     macros |= _describe_results(forest) | {"PREFIX": prefix, "DATA_BYTES": data.size}
@@ -73,21 +90,23 @@ def write_sources(predictor: Predictor, prefix: str, folder: Path) -> None:
     (folder / "config.h").write_text(text, encoding="utf-8")
 
 
-def pack(predictor: Predictor, prefix: str, name: str, flags: Sequence[str], folder: Path) -> bytes:
+def pack(
+    trees: int, text: str, prefix: str, name: str, flags: Sequence[str], folder: Path
+) -> bytes:
     """Return the bytes of a zip file with the sources in a folder, a header and a CMakeLists.txt.
 
     Args:
-        predictor: the model.
+        trees: number of trees of the model.
+        text: the header.
         prefix: beginning of the C functions' names.
         name: file name of the header.
         flags: compiler flags for code that every processor of the kind runs.
         folder: the folder that `write_sources` filled.
     """
     code = " source/code.o" if (folder / "code.o").exists() else ""
-    names = {"trees": str(predictor.forest.n_trees), "name": prefix.rstrip("_")}
+    names = {"trees": str(trees), "name": prefix.rstrip("_")}
     names |= {"objects": code, "flags": "".join(f" {flag}" for flag in flags)}
     recipe = Template((SOURCES / "CMakeLists.txt").read_text(encoding="utf-8")).substitute(names)
-    text = header(predictor.forest, predictor.target.kind == "cuda", prefix)
     parts = {"CMakeLists.txt": recipe.encode(), f"include/{name}": text.encode()}
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     parts |= {f"source/{file.relative_to(folder).as_posix()}": file.read_bytes() for file in files}

@@ -98,13 +98,14 @@ class Toolchain(NamedTuple):
     suffix: str
     baseline: tuple[str, ...]
 
-    def build(self, folder: Path, prefix: str, name: str) -> bytes:
+    def build(self, folder: Path, prefix: str, name: str, more: Sequence[str] = ()) -> bytes:
         """Compile the sources in a folder, and return the bytes of the library.
 
         Args:
             folder: folder that `write_sources` filled; temporary files are written there, too.
             prefix: beginning of its functions' names.
             name: file name of the library, which some formats store in the file.
+            more: functions that this library has beside WASM_FUNCTIONS.
 
         Raises:
             BuildError: the compiler fails.
@@ -123,7 +124,7 @@ class Toolchain(NamedTuple):
             joined = ["-fPIC", "-r", "-nostdlib", source, *objects, "-o", str(made)]
             _run([*command, *joined], self.command)
         elif self.suffix == ".wasm":
-            names = ("malloc", "free", *(prefix + name for name in WASM_FUNCTIONS))
+            names = ("malloc", "free", *(prefix + name for name in (*WASM_FUNCTIONS, *more)))
             shown = [f"-Wl,--export={name}" for name in names]
             linked = [*WASM_FLAGS, *shown, source, *objects, "-lm", "-o", str(made)]
             _run([*command, *linked], self.command)

@@ -74,19 +74,26 @@ static int which(int64_t n) {
   return k;
 }
 
-static int call(int k, const ROW *rows, int64_t n, void *const *results) {
-  DLTensor tensors[RESULTS + 1];
+/* Call a compiled function for rows that are ready; it writes so many results. */
+static int invoke(Function *function, const address *model, const ROW *rows, int64_t n, int64_t width,
+                  DLTensor *results, int count) {
   TVMFFIAny arguments[RESULTS + 2], nothing = {0};
-  int64_t row_shape[2] = {n, width_of(k)}, result_shape[2] = {n, OUTPUTS};
-  tensors[0] = (DLTensor){(void *)rows, {kDLCPU, 0}, 2, ROW_TYPE, row_shape, NULL, 0};
+  int64_t shape[2] = {n, width};
+  DLTensor given = {(void *)rows, {kDLCPU, 0}, 2, ROW_TYPE, shape, NULL, 0};
+  memset(arguments, 0, sizeof arguments);
+  for (int i = 0; i < count + 2; ++i) {
+    arguments[i].type_index = i == 1 ? kTVMFFIOpaquePtr : kTVMFFIDLTensorPtr;
+    arguments[i].v_ptr = i == 0 ? &given : i == 1 ? (void *)model : (void *)&results[i - 2];
+  }
+  return function(NULL, arguments, count + 2, &nothing);
+}
+
+static int call(int k, const ROW *rows, int64_t n, void *const *results) {
+  DLTensor tensors[RESULTS];
+  int64_t shape[2] = {n, OUTPUTS};
   for (int i = 0; i < RESULTS; ++i) {
     DLDataType type = {kDLFloat, (uint8_t)(8 * size_of(i)), 1};
-    tensors[i + 1] = (DLTensor){results[i], {kDLCPU, 0}, 2, type, result_shape, NULL, 0};
+    tensors[i] = (DLTensor){results[i], {kDLCPU, 0}, 2, type, shape, NULL, 0};
   }
-  memset(arguments, 0, sizeof arguments);
-  for (int i = 0; i < RESULTS + 2; ++i) {
-    arguments[i].type_index = i == 1 ? kTVMFFIOpaquePtr : kTVMFFIDLTensorPtr;
-    arguments[i].v_ptr = i == 1 ? (void *)functions[k].model : &tensors[i ? i - 1 : 0];
-  }
-  return functions[k].call(NULL, arguments, RESULTS + 2, &nothing);
+  return invoke(functions[k].call, functions[k].model, rows, n, width_of(functions[k].is_wide), tensors, RESULTS);
 }

@@ -168,7 +168,7 @@ static int run_plan(int k, pointer rows, int64_t n, pointer *results) {
 static int call(int k, const ROW *rows, int64_t n, void *const *results) {
   pointer made[RESULTS] = {0};
   if (enter()) return -1;
-  int failed = upload(&of_rows, rows, n * width_of(k) * sizeof *rows) || run_plan(k, of_rows.at, n, made);
+  int failed = upload(&of_rows, rows, n * width_of(is_wide(k)) * sizeof *rows) || run_plan(k, of_rows.at, n, made);
   for (int i = 0; i < RESULTS && !failed; ++i)
     failed = check("cuMemcpyDtoH", cuMemcpyDtoHAsync_v2(results[i], of_results[i].at,
                                                         n * OUTPUTS * size_of(i), NULL));
@@ -186,7 +186,7 @@ SEEN int PUBLIC(predict_there)(const ROW *rows, int64_t n, RESULT *margin, VALUE
   pointer results[RESULTS] = {0};
   results[RESULTS - 1 - IS_VALUED] = (pointer)(uintptr_t)margin;
   if (IS_VALUED) results[RESULTS - 1] = (pointer)(uintptr_t)value;
-  if (is_changed(which(n))) return fail("rows are made ready by the host; give rows of the host");
+  if (is_changed(is_wide(which(n)))) return fail("rows are made ready by the host; give rows of the host");
   if (enter()) return -1;
   int failed = run_plan(which(n), (pointer)(uintptr_t)rows, n, results) ||
                check("cuStreamSynchronize", cuStreamSynchronize(NULL));

@@ -14,7 +14,7 @@ const char *${prefix}types(void); /* of rows, margins and values: "${row_type} $
 /* rows (n, features) and margin (n, outputs), one row behind the other; value likewise, or NULL.
    n_jobs threads share out the rows, -1 for one on each core. Any number of threads may call it. */
 int ${prefix}predict(const ${row} *rows, int64_t n, ${margin} *margin, ${value} *value, int n_jobs);
-${there}/* label (n, labels): numbers of classes. */
+${there}${explained}/* label (n, labels): numbers of classes. */
 int ${prefix}predict_labels(const ${row} *rows, int64_t n, int64_t *label, int n_jobs);
 int64_t ${prefix}labels(void);
 int64_t ${prefix}classes(void);

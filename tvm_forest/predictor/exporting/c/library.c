@@ -7,6 +7,7 @@
  *   TYPES               names of these three, as numpy has them
  *   FEATURES, OUTPUTS   columns of a row, results of a row; RESULTS, buffers that a function writes
  *   WIDE                columns of a row with membership columns
+ *   EXPLAINS            whether there are contributions, see "contributions.c"
  *   DEVICE              number of the GPU
  *   REFUSED(x)          whether the model takes no such value; REFUSES, 1 if there is any
  *   CALLS               "cpu.c" or "cuda.c", which runs the functions
@@ -78,7 +79,8 @@ static int fail(const char *text) {
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The most rows of which no size in bytes, with room to spare, is beyond what pointers can reach. */
-#define WIDEST (WIDE > OUTPUTS ? WIDE : OUTPUTS)
+#define RESULT_WIDTH (EXPLAINS ? OUTPUTS * (FEATURES + 1) : OUTPUTS)
+#define WIDEST (WIDE > RESULT_WIDTH ? WIDE : RESULT_WIDTH)
 #define MOST_ROWS ((int64_t)(PTRDIFF_MAX / 16 / (WIDEST > FEATURES ? WIDEST : FEATURES)))
 
 static int check_count(int64_t n) {
@@ -96,7 +98,7 @@ static int call(int k, const ROW *rows, int64_t n, void *const *results);
 /* Bytes of one value of the i-th result. */
 static size_t size_of(int i) { return i == RESULTS - 1 && IS_VALUED ? sizeof(VALUE) : sizeof(RESULT); }
 
-static int64_t width_of(int k) { return is_wide(k) ? WIDE : FEATURES; }
+static int64_t width_of(int wide) { return wide ? WIDE : FEATURES; }
 
 #include "processor.c"
 #include "rows.c"
@@ -105,30 +107,43 @@ static int64_t width_of(int k) { return is_wide(k) ? WIDE : FEATURES; }
  * SHARES, whether threads may share out the rows of a batch. */
 #include CALLS
 
-/* Rows, and where what is computed of them goes; sums and value may be NULL. */
-typedef struct { const ROW *rows; int64_t n; RESULT *sums, *margin; VALUE *value; } part;
+/* Rows, and where what is computed of them goes; sums and value may be NULL. If contributions are
+ * not, they are all that is computed. */
+typedef struct { const ROW *rows; int64_t n; RESULT *sums, *margin; VALUE *value; double *contributions; } part;
+
+#define BEHIND(array, count) ((array) ? (array) + (count) : NULL)
 
 static part slice(part p, int64_t first, int64_t n) {
-  return (part){p.rows + first * FEATURES, n, p.sums ? p.sums + first * OUTPUTS : NULL,
-                p.margin + first * OUTPUTS, p.value ? p.value + first * OUTPUTS : NULL};
+  int64_t results = first * OUTPUTS;
+  return (part){p.rows + first * FEATURES, n, BEHIND(p.sums, results), BEHIND(p.margin, results),
+                BEHIND(p.value, results), BEHIND(p.contributions, results * (FEATURES + 1))};
 }
 
+#if EXPLAINS
+#include "contributions.c"
+#else
+enum { EXPLAINED_WIDE = 0 };
+static int explain(const ROW *ready, part p) { return (void)ready, (void)p, WRONG; }
+#endif
+
 static int call_for(int k, const ROW *ready, part p) {
+  if (p.contributions) return explain(ready, p);
   void *results[] = {p.sums ? p.sums : p.margin, p.sums ? (void *)p.margin : p.value, p.value};
   return call(k, ready, p.n, results);
 }
 
 /* Predict by one function, of rows that are made ready a few at a time if they have to be. */
 static int run_by(int k, part p) {
-  if (!is_changed(k)) return call_for(k, p.rows, p);
+  int wide = p.contributions ? EXPLAINED_WIDE : is_wide(k);
+  if (!is_changed(wide)) return call_for(k, p.rows, p);
   int64_t block = block_of(k), step = 512;
   if (block > 0) step = (step + block - 1) / block * block;
-  ROW *ready = malloc(least(step, p.n) * width_of(k) * sizeof *ready);
+  ROW *ready = malloc(least(step, p.n) * width_of(wide) * sizeof *ready);
   if (!ready) return fail("out of memory");
   int failed = 0;
   for (int64_t first = 0; first < p.n && !failed; first += step) {
     part here = slice(p, first, least(step, p.n - first));
-    make_ready(k, here.rows, here.n, ready);
+    make_ready(wide, here.rows, here.n, ready);
     failed = call_for(k, ready, here);
   }
   free(ready);
@@ -138,7 +153,7 @@ static int run_by(int k, part p) {
 /* Predict on this thread; what a batch has beyond whole blocks goes to another function. */
 static int run(part p) {
   int k = which(p.n);
-  int64_t block = block_of(k), rest = block > 0 && p.n > block ? p.n % block : 0;
+  int64_t block = block_of(k), rest = block > 0 && p.n > block && !p.contributions ? p.n % block : 0;
   if (run_by(k, slice(p, 0, p.n - rest))) return WRONG;
   return rest ? run_by(which(rest), slice(p, p.n - rest, rest)) : 0;
 }
@@ -152,6 +167,13 @@ static int check_call(const void *rows, int64_t n, const void *result, int jobs)
   return PUBLIC(check)();
 }
 
+static int check_rows(const ROW *rows, int64_t n) {
+  (void)rows; /* of which most models refuse nothing */
+  for (int64_t i = 0; REFUSES && i < n * FEATURES; ++i)
+    if (REFUSED(rows[i])) return fail("rows hold a value that the model refuses: " WHAT_IS_REFUSED);
+  return 0;
+}
+
 SEEN const char *PUBLIC(error)(void) { return message; }
 SEEN int64_t PUBLIC(features)(void) { return FEATURES; }
 SEEN int64_t PUBLIC(outputs)(void) { return OUTPUTS; }
@@ -160,9 +182,8 @@ SEEN const char *PUBLIC(types)(void) { return TYPES; }
 SEEN int PUBLIC(predict)(const ROW *rows, int64_t n, RESULT *margin, VALUE *value, int n_jobs) {
   int code = check_call(rows, n, margin, n_jobs);
   if (code || n == 0) return code;
-  for (int64_t i = 0; REFUSES && i < n * FEATURES; ++i)
-    if (REFUSED(rows[i])) return fail("rows hold a value that the model refuses: " WHAT_IS_REFUSED);
-  part whole = {rows, n, NULL, margin, IS_VALUED ? value : NULL};
+  if (check_rows(rows, n)) return WRONG;
+  part whole = {rows, n, NULL, margin, IS_VALUED ? value : NULL, NULL};
   if (RESULTS - IS_VALUED > 1) whole.sums = malloc(n * OUTPUTS * sizeof *whole.sums);
   if (IS_VALUED && !value) whole.value = malloc(n * OUTPUTS * sizeof *value);
   if ((RESULTS - IS_VALUED > 1 && !whole.sums) || (IS_VALUED && !whole.value))
@@ -176,10 +197,20 @@ SEEN int PUBLIC(predict)(const ROW *rows, int64_t n, RESULT *margin, VALUE *valu
   return code;
 }
 
+#if EXPLAINS
+SEEN int PUBLIC(predict_contributions)(const ROW *rows, int64_t n, double *values, int n_jobs) {
+  if (n > 0 && !values) return fail("values is a null pointer");
+  int code = check_call(rows, n, values, n_jobs);
+  if (code || n == 0) return code;
+  if (check_rows(rows, n)) return WRONG;
+  return share_out((part){.rows = rows, .n = n, .contributions = values}, n_jobs);
+}
+#endif
+
 #include "names.c"
 
 #if ENTRY && !defined __wasm__
-/* -- the entry for apache-tvm-ffi: main(rows, margin[, value]) ---------------------------------- */
+/* -- the entries for apache-tvm-ffi: main(rows, margin[, value]), contributions(rows, values) ----- */
 
 /* apache-tvm-ffi may have come into the process after this library. */
 static int raise_error(const char *kind, const char *text) {
@@ -232,4 +263,21 @@ SEEN int __tvm_ffi_main(void *self, const TVMFFIAny *arguments, int32_t count, T
                                : PREDICT_THERE(rows, n, margin, value);
   return failed ? raise_error("RuntimeError", message) : 0;
 }
+
+#if EXPLAINS
+SEEN int __tvm_ffi_contributions(void *self, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result) {
+  const DLTensor *rows = count == 2 ? tensor_of(&arguments[0]) : NULL;
+  const DLTensor *values = count == 2 ? tensor_of(&arguments[1]) : NULL;
+  (void)self;
+  if (!rows || !values) return raise_error("TypeError", "expected contributions(rows, values), both tensors");
+  if (is_wrong(rows, kDLCPU, -1, FEATURES, 8 * sizeof(ROW)))
+    return raise_error("ValueError", "rows: expected " ROWS_TEXT ", one row behind the other");
+  if (is_wrong(values, kDLCPU, rows->shape[0], OUTPUTS * (FEATURES + 1), 64))
+    return raise_error("ValueError", "values: expected " CONTRIBUTIONS_TEXT ", one row behind the other");
+  memset(result, 0, sizeof *result);
+  int failed = PUBLIC(predict_contributions)((const ROW *)((char *)rows->data + rows->byte_offset), rows->shape[0],
+                                             (double *)((char *)values->data + values->byte_offset), 1);
+  return failed ? raise_error("RuntimeError", message) : 0;
+}
+#endif
 #endif

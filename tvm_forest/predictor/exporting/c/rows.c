@@ -16,7 +16,7 @@ typedef struct { int64_t feature, columns, count, at, right_at; } memberships;
 static const known_categories known[] = {KNOWN(ENTRY_OF_LIST) {-1, 0, 0, 0}};
 static const memberships tables[] = {MEMBERSHIPS(ENTRY_OF_LIST) {-1, 0, 0, 0, 0}};
 
-static int is_changed(int k) { return MARKS || is_wide(k); }
+static int is_changed(int wide) { return MARKS || wide; }
 
 /* The place of a category in an ascending list, or the count of the list. */
 static int64_t find(const int64_t *list, int64_t count, int64_t code) {
@@ -59,11 +59,11 @@ static void add_memberships(ROW *row) {
   }
 }
 
-static void make_ready(int k, const ROW *rows, int64_t n, ROW *ready) {
+static void make_ready(int wide, const ROW *rows, int64_t n, ROW *ready) {
   for (int64_t i = 0; i < n; ++i) {
-    ROW *row = ready + i * width_of(k);
+    ROW *row = ready + i * width_of(wide);
     memcpy(row, rows + i * FEATURES, FEATURES * sizeof *row);
-    mark_missing(row, is_wide(k));
-    if (is_wide(k)) add_memberships(row);
+    mark_missing(row, wide);
+    if (wide) add_memberships(row);
   }
 }

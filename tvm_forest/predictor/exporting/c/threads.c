@@ -59,7 +59,7 @@ static int64_t cores(void) {
 static int share_out(part whole, int jobs) {
   if (jobs == 1 || whole.n <= FEWEST) return run(whole);
   int64_t wanted = jobs == -1 ? cores() : jobs, most = (whole.n + FEWEST - 1) / FEWEST;
-  int64_t count = SHARES ? least(wanted, most) : 1;
+  int64_t count = SHARES || whole.contributions ? least(wanted, most) : 1;
   int64_t rows = (whole.n + count - 1) / count, block = block_of(which(rows));
   if (block > 0) rows = (rows + block - 1) / block * block;
   count = (whole.n + rows - 1) / rows;

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..forest import Array
+from ...forest import Array
 
 Names = dict[str, list[str]]
 
