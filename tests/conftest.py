@@ -16,6 +16,28 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 os.environ.setdefault("TVM_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
 
 
+OPTIMISED = frozenset(
+    ("compiler", "exporting", "layouts", "passes", "relax", "runtime", "schedule_prims", "search")
+    + ("targets", "tir_gen", "tools", "verification")
+)
+"""Folders whose tests look at compiled code, or at what it returns under any schedule."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def optimiser(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile without LLVM's optimiser for tests of `make test` that are not about compiled code.
+
+    They take a third less time so. Tests marked `optimised`, and all tests of `make test-all`, run
+    what users run.
+    """
+    short = "not long" in request.config.option.markexpr
+    marked = request.node.get_closest_marker("optimised") is not None
+    with pytest.MonkeyPatch.context() as patch:
+        if short and not marked and request.path.parent.name not in OPTIMISED:
+            patch.setattr("tvm_forest.targets.cpu.OPT_LEVEL", 0)
+        yield
+
+
 @pytest.fixture(scope="module")
 def kept_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep compiled code for a module, whose tests build a model several times, as users do."""

@@ -41,6 +41,8 @@ from tvm_forest.layouts import SIMDIZED
 from tvm_forest.predictor.inputs import to_rows
 from tvm_forest.system.archive import Archive, pack, unpack
 
+pytestmark = pytest.mark.optimised
+
 NAMES = [f"c{k}" for k in range(FEATURES)]
 KINDS: dict[str, Callable[[Any], Any]] = {
     "Fortran order": np.asfortranarray,

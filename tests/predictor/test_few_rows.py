@@ -25,6 +25,8 @@ from tvm_forest.predictor.few_rows import builtin
 from tvm_forest.predictor.few_rows.small_batches import squeeze
 from tvm_forest.runtime.threads import FEW_ROWS
 
+pytestmark = pytest.mark.optimised
+
 MAPS = Path("/proc/self/maps")
 FOREST = drawn_forest(12, 4, base=[0.1, 0.2], link="softmax", seed=3)
 ROWS = hard_rows(FOREST, 70, seed=5)

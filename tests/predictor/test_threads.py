@@ -19,6 +19,8 @@ from schedules import rounding_bound
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
+pytestmark = pytest.mark.optimised
+
 CALLERS, CALLS = 8, 200
 
 
