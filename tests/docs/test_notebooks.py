@@ -16,7 +16,7 @@ NOISE = re.compile(
 )
 """What no reader wants to see: places of one machine, warnings, colours, addresses, progress."""
 MAX_BYTES = 300_000
-RARE = ("04_search", "05_gpu", "07_deploy", "08_figures")
+RARE = ("04_search", "05_gpu", "07_deploy", "08_figures", "09_more")
 """Take a minute each; the others take 20 seconds and run in `make test-all`."""
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -27,7 +27,7 @@ def read_cells(path: Path) -> list[dict]:
 
 
 def test_there_are_notebooks_one_after_the_other() -> None:
-    assert [path.stem[:3] for path in NOTEBOOKS] == [f"0{k}_" for k in range(1, 9)]
+    assert [path.stem[:3] for path in NOTEBOOKS] == [f"0{k}_" for k in range(1, 10)]
 
 
 @every_notebook
