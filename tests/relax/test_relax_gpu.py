@@ -258,8 +258,9 @@ def test_a_forest_is_on_the_cpu_of_a_module_for_a_gpu_where_its_rows_are() -> No
     with builder.function("main", [rows]):
         with builder.dataflow():
             near = builder.emit(relax.op.to_vdevice(rows, here))
-            label = builder.emit(tvm_forest.relax.predict(near, model, "label"))
-            value = builder.emit(tvm_forest.relax.predict(rows, model, "value"))
+            on_cpu, on_gpu = tvm_forest.new_schedule(model), tvm_forest.hop_schedule(model, "cuda")
+            label = builder.emit(tvm_forest.relax.predict(near, model, "label", on_cpu))
+            value = builder.emit(tvm_forest.relax.predict(rows, model, "value", on_gpu))
             back = builder.emit_output(relax.Tuple([relax.op.to_vdevice(label, there), value]))
         builder.emit_func_output(back)
     with target:
