@@ -135,11 +135,7 @@ def to_text(mod: tvm.IRModule) -> str:
 def lower(
     forest: Forest, schedule: Schedules, target: Target, outputs: tuple[Output, ...] = OUTPUTS
 ) -> Lowered:
-    """Return the functions of a model before and after lowering, for inspection.
-
-    Args:
-        forest, schedule, target: see `build`.
-        outputs: names of the functions.
+    """Return the functions of these outputs before and after lowering, for inspection.
 
     Raises:
         The same as `build`.

@@ -96,9 +96,7 @@ def assert_sound(lowered: Lowered) -> None:
             assert find_misplaced(func) == [], (stage, var.name_hint)
 
 
-def lower_drawn(
-    seed: int, forest: Any, layouts: Any, gpu: bool, outputs: Any = (SUMS,)
-) -> Lowered:
+def lower_drawn(seed: int, forest: Any, layouts: Any, gpu: bool, outputs: Any = (SUMS,)) -> Lowered:
     """Lower the first drawn schedule that is not refused."""
     target = parse_target("simt" if gpu else "llvm")
     rng = random.Random(seed)

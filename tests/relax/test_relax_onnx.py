@@ -282,7 +282,7 @@ def forests():
         yield (
             f"targets {dtype}",
             regressor(
-                drawn_trees(3, 4, ["LEQ", "LT"], 3, votes="all"), dtype, 3, base=[1.0, -2.0, 0.1]
+                drawn_trees(3, 2, ["LEQ", "LT"], 3, 3, votes="all"), dtype, 3, base=[1, -2, 0.1]
             ),
         )
         yield f"two classes {dtype}", classifier(drawn_trees(5, 1, ["LEQ"], low=0.0), [5, 7], dtype)
