@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 
 import emulated_cuda
-from benchmark_modules import BENCHMARKS, module
+from benchmark_modules import BENCHMARKS, module, neighbours
+from tvm_forest.runtime.gpu.library import Backend
 
 WITH_NUMPY_ALONE = """
 import os, runpy, sys
@@ -31,22 +33,6 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 sys.path.insert(0, folder)
 runpy.run_path(f"{folder}/gpu.py", run_name="__main__")
-"""
-
-
-MAKE = """
-import sys
-from collections.abc import Callable
-from pathlib import Path
-benchmarks, tests, made, cache = sys.argv[1:]
-sys.path[:0] = [benchmarks]
-sys.path.append(tests)
-import emulated_cuda, gpu_folder, models
-from tvm_forest.runtime.gpu.library import Backend
-backend = Backend(lambda: None, emulated_cuda.translate)
-chosen = [models.get("tiny", Path(cache))]
-gpu_folder.write(Path(made), chosen, ("default", "fil packed"), backend)
-print(emulated_cuda.libcuda())
 """
 
 
@@ -78,14 +64,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     if shutil.which("g++") is None:
         pytest.skip("no g++, which the emulation of CUDA needs")
     folder, cache = (tmp_path_factory.mktemp(name) for name in ("gpu", "models"))
-    emulated_cuda.libcuda()  # is there after the process below, which would compile it, too
-    places = (BENCHMARKS, Path(__file__).parents[1] / "helpers", folder, cache)
-    command = [sys.executable, "-c", MAKE, *map(str, places)]
-    paths = [str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return Made(folder, done.stdout.splitlines()[-1])
+    backend = Backend(lambda: None, emulated_cuda.translate)
+    with neighbours():
+        chosen = [import_module("models").get("tiny", cache)]
+        import_module("gpu_folder").write(folder, chosen, ("default", "fil packed"), backend)
+    return Made(folder, emulated_cuda.libcuda())
 
 
 def run(folder: Path, *arguments: str) -> Any:

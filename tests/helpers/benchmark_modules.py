@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,3 +19,18 @@ def module(name: str) -> Any:
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
+
+
+@contextmanager
+def neighbours() -> Iterator[None]:
+    """Let imports find the files of benchmarks/, also those that are called as files of tests."""
+    names = {path.stem for path in BENCHMARKS.glob("*.py")}
+    before = {name: sys.modules.pop(name) for name in names & {*sys.modules}}
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+        for name in names & {*sys.modules}:
+            del sys.modules[name]
+        sys.modules.update(before)
