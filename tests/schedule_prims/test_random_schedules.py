@@ -52,7 +52,7 @@ def check_chunk(device: str, first: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 400, CHUNK))
+@pytest.mark.parametrize("first", range(0, 396, CHUNK))
 @pytest.mark.cases(2)
 def test_random_schedules_compute_what_the_model_says(first: int) -> None:
     check_chunk("cpu", first)
