@@ -103,7 +103,7 @@ def test_a_gpu_computes_what_the_model_says(name: str, layout: str, classes: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seed", [24, 25, *(pytest.param(n, marks=pytest.mark.long) for n in range(26, 32))]
+    "seed", [24, *(pytest.param(n, marks=pytest.mark.long) for n in range(25, 32))]
 )
 def test_the_text_of_random_schedules_computes_what_the_model_says(seed: int) -> None:
     model, rng = forest(1 + 2 * (seed % 2)), random.Random(seed)

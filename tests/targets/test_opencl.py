@@ -118,7 +118,7 @@ def test_gathers_of_vectors_are_refused_by_name() -> None:
 
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(InputError, match="option 'arch' of 'opencl' is unknown; use 'device'"):
-        tvm_forest.build(forest(), {"kind": "opencl", "arch": "any"})
+        tvm_forest.build(forest(), {"kind": "opencl", "arch": "any"}, CASES["E4"].schedule)
 
 
 def test_constants_keep_all_their_bits() -> None:
