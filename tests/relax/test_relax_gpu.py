@@ -130,11 +130,10 @@ def test_a_module_for_cuda_computes_what_a_predictor_does(names: list[str], tmp_
     check("cuda", [MODELS[name]() for name in names], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_linker
 @needs_gcc
 @pytest.mark.parametrize("names", [["subnormal"], ["classes", "wide", "powers"]])
-@pytest.mark.cases(1)
 def test_a_module_for_rocm_computes_what_a_predictor_does(names: list[str], tmp_path: Path) -> None:
     check("rocm", [MODELS[name]() for name in names], tmp_path)
 
