@@ -23,7 +23,6 @@ os.environ.setdefault("TVM_FOREST_MACHINE", "off")
 
 import tvm
 
-from random_schedules import drawn_for
 from tvm_forest import compiler
 from tvm_forest.errors import ForestError
 from tvm_forest.passes.reading.adopt import adopt_loops, read_schedule
@@ -35,9 +34,13 @@ TARGETS = {"cpu": {"kind": "llvm", "mcpu": "x86-64-v3"}, "simt": "simt"}
 
 def schedule_functions(forest: Any, sch: Schedule, device: str = "cpu") -> dict[str, Any]:
     """Return the functions of a model behind the directives, each as a module, by their names."""
-    stages = compiler.lower(forest, sch, parse_target(TARGETS[device])).stages
-    scheduled = {x.name_hint: func for x, func in stages["schedule"].functions.items()}
-    return {name: tvm.IRModule({"main": func}) for name, func in scheduled.items()}
+    return list_scheduled(compiler.lower(forest, sch, parse_target(TARGETS[device])))
+
+
+def list_scheduled(lowered: compiler.Lowered) -> dict[str, Any]:
+    """Return the functions behind the directives, each as a module, by their names."""
+    scheduled = lowered.stages["schedule"].functions
+    return {x.name_hint: tvm.IRModule({"main": func}) for x, func in scheduled.items()}
 
 
 def digest(functions: dict[str, Any]) -> dict[str, str]:
@@ -55,16 +58,16 @@ def lower_text(name: str, text: str, device: str) -> dict[str, str]:
 
 def list_cases(device: str, seeds: range) -> Iterator[dict[str, Any]]:
     """Yield scheduled functions as JSON, each with the digests of what this process makes of it."""
+    from random_schedules import drawn_for  # with all libraries, which the other process needs not
+
     for seed in seeds:
         forest, sch = drawn_for(device, seed)
-        target = parse_target(TARGETS[device])
         try:
-            after = compiler.lower(forest, sch, target).after
-            functions = schedule_functions(forest, sch, device)
+            lowered = compiler.lower(forest, sch, parse_target(TARGETS[device]))
         except ForestError:
             continue
-        for name, mod in functions.items():
-            mine = {x.name_hint: func for x, func in after.functions.items()}
+        mine = {x.name_hint: func for x, func in lowered.after.functions.items()}
+        for name, mod in list_scheduled(lowered).items():
             names = [x for x in mine if x in (name, name + compiler.PARALLEL)]
             wanted = digest({x: mine[x] for x in names})
             text = compiler.to_text(mod)

@@ -36,7 +36,7 @@ from .passes.reading.computation import with_seal
 from .passes.reading.read_nest import read_nest
 from .passes.stages import SCHEDULE, Stages
 from .runtime import Library
-from .runtime.results import OF_LEAVES, OUTPUTS, SUMS
+from .runtime.results import OF_LEAVES, OUTPUTS, SUMS, Output
 from .schedule_prims import Schedule, replay
 from .schedule_prims.batches import PARALLEL, Schedules, arrange_by_batch
 from .schedule_prims.fitting import check_additions, check_device, check_exact
@@ -131,14 +131,16 @@ def to_text(mod: tvm.IRModule) -> str:
     return str(tvm.ir.save_json(mod))
 
 
-def lower(forest: Forest, schedule: Schedules, target: Target) -> Lowered:
-    """Return the functions of a model before and after lowering, for inspection.
+def lower(
+    forest: Forest, schedule: Schedules, target: Target, outputs: tuple[Output, ...] = OUTPUTS
+) -> Lowered:
+    """Return the functions of these outputs before and after lowering, for inspection.
 
     Raises:
         The same as `build`.
     """
     schedules = arrange_by_batch(schedule, "lower")
-    request = BuildRequest.of(forest, schedules, target, outputs=OUTPUTS)
+    request = BuildRequest.of(forest, schedules, target, outputs=outputs)
     if target.on_gpu:  # with a CPU target, schedules for GPUs can be inspected too
         request.check_machine()
     stages, here = Stages(), tvm.transform.PassContext.current()

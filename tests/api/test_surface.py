@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,7 +115,13 @@ def test_every_public_class_and_function_has_a_docstring() -> None:
     assert [name for name, value in public_objects() if not inspect.getdoc(value)] == []
 
 
-@pytest.mark.slow
+def test_no_module_has_a_public_name_which_its_import_would_hide() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(tvm_forest.__path__)}
+    assert "frontends" in modules
+    assert modules & {*tvm_forest.__all__} == set()
+
+
+@pytest.mark.long
 def test_the_import_of_a_module_hides_no_public_name() -> None:
     run(IMPORT_ALL)
 

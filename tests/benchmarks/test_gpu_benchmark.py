@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 
 import emulated_cuda
-from benchmarks import environment
-from benchmarks.gpu import files, goals, report, sanitize
+from benchmarks import environment, models
+from benchmarks.gpu import files, folder, goals, report, sanitize
+from tvm_forest.runtime.gpu.library import Backend
 
 WITH_NUMPY_ALONE = """
 import os, runpy, sys
@@ -31,23 +33,6 @@ sys.meta_path.insert(0, Refuse())
 sys.path.insert(0, folder)
 sys.argv[0:1] = ["", "gpu.speed"]
 runpy.run_module("benchmarks", run_name="__main__")
-"""
-
-
-MAKE = """
-import sys
-from collections.abc import Callable
-from pathlib import Path
-tests, made, cache = sys.argv[1:]
-sys.path.append(tests)
-import emulated_cuda
-from benchmarks import models
-from benchmarks.gpu import folder
-from tvm_forest.runtime.gpu.library import Backend
-backend = Backend(lambda: None, emulated_cuda.translate)
-chosen = [models.get("tiny", Path(cache))]
-folder.write(Path(made), chosen, ("default", "fil packed"), backend)
-print(emulated_cuda.libcuda())
 """
 
 
@@ -79,13 +64,10 @@ class Made(NamedTuple):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     if shutil.which("g++") is None:
         pytest.skip("no g++, which the emulation of CUDA needs")
-    folder, cache = (tmp_path_factory.mktemp(name) for name in ("gpu", "models"))
-    emulated_cuda.libcuda()  # is there after the process below, which would compile it, too
-    places = (Path(__file__).parents[1] / "helpers", folder, cache)
-    command = [sys.executable, "-c", MAKE, *map(str, places)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
-    assert done.returncode == 0, done.stderr
-    return Made(folder, done.stdout.splitlines()[-1])
+    backend = Backend(lambda: None, emulated_cuda.translate)
+    place, cache = (tmp_path_factory.mktemp(name) for name in ("gpu", "models"))
+    folder.write(place, [models.get("tiny", cache)], ("default", "fil packed"), backend)
+    return Made(place, emulated_cuda.libcuda())
 
 
 def run(folder: Path, *arguments: str) -> Any:

@@ -17,7 +17,7 @@ from test_studies import tiny
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["packed", "bitsliced"])
+@pytest.mark.parametrize("layout", ["bitsliced", pytest.param("packed", marks=pytest.mark.long)])
 def test_a_schedule_that_metaschedule_draws_is_built_and_exact(layout: str) -> None:
     known = answers_of("xgboost default_options")
     func = space.canonical(known.forest, layout)

@@ -40,7 +40,7 @@ DOCUMENTED = list_documented()
 
 
 @pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
+def names(kept_code: None) -> dict[str, Any]:
     """What an example may use: a model, its rows and labels, a plain schedule, predictors."""
     import xgboost
     from sklearn.datasets import load_iris

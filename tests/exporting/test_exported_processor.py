@@ -43,7 +43,7 @@ pytestmark = pytest.mark.slow
 @functools.cache
 def predictor(*target: tuple[str, Any]) -> Any:
     forest = drawn_forest(30, 5, seed=4, n_features=5)
-    return tvm_forest.build(forest, dict(target))
+    return tvm_forest.build(forest, dict(target), tvm_forest.new_schedule(forest))
 
 
 def make_program(target: dict[str, Any], compiler: str, folder: Path) -> None:

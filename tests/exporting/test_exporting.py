@@ -13,6 +13,7 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
+from gpu_schedules import each_row
 from other_machines import MAIN
 from tvm_forest.errors import BuildError, InputError, UnsupportedModel
 from tvm_forest.forest.probe_rows import hard_rows
@@ -115,7 +116,7 @@ def test_a_loaded_predictor_is_exported_too(tmp_path: Path) -> None:
 
 
 def test_other_targets_are_refused(tmp_path: Path) -> None:
-    made = tvm_forest.build(drawn_forest(2, 2), "simt")
+    made = tvm_forest.build(drawn_forest(2, 2), "simt", each_row)
     with pytest.raises(UnsupportedModel, match="target 'simt': only code for CPUs and for GPUs of"):
         made.export_library(tmp_path / "model.so")
 

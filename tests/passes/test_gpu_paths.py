@@ -13,6 +13,7 @@ import tvm_forest
 from emulated_cuda import emulated, settings
 from forests import drawn_forest, forest_of
 from gpu_schedules import ORDERS, check
+from quick_builds import lower_sums
 from races import find_kernel_races
 from schedules import compare
 from tvm_forest.forest import Forest
@@ -86,7 +87,7 @@ def test_a_path_without_threads_copies_rows_once_for_its_block() -> None:
     start = tvm_forest.new_schedule(forest(3)).tile("batch", "b0", "b1", 8)
     sch = start.reorder("b0", "class", "b1", "tree").split("class", "ca", "cb", 1)
     sch = sch.cache("b1@cb").gpu_dimension("b1@ca", "grid.x")
-    function = tvm_forest.lower(forest(3), sch, "simt").after["predict"]
+    function = lower_sums(forest(3), sch, "simt").after["predict"]
     assert find_kernel_races(function) == set()
     assert "near = T.alloc_shared" in function.script()
     check(forest(3), sch, sizes=(7, 33))
@@ -112,7 +113,7 @@ def test_sums_of_any_number_of_rows_lie_in_memory_of_the_device() -> None:
     sch = tvm_forest.new_schedule(forest()).tile("batch", "b0", "b1", parts=2)
     sch = sch.tile("tree", "t0", "t1", 4).reorder("b0", "t1", "t0", "b1")
     sch = mapped(sch, b0="grid.x", t1="block.y").shared_reduce("t1")
-    function = tvm_forest.lower(forest(), sch, "simt").after["predict"]
+    function = lower_sums(forest(), sch, "simt").after["predict"]
     assert "part = T.alloc_buffer" in function.script()
     check(forest(), sch, sizes=(1, 33))
 

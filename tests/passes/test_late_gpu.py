@@ -20,6 +20,7 @@ import pytest
 import tvm_forest
 from emulated_cuda import called, libcuda, settings, translate
 from forests import drawn_forest
+from gpu_schedules import each_row
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.runtime.gpu import dlpack, staging
 from tvm_forest.runtime.gpu.arrays import DeviceArray
@@ -53,8 +54,8 @@ def predictors() -> list[tuple[Any, Any]]:
     parts = recipes.gpu_template(
         tvm_forest.new_schedule(one), rows_tb=8, tree_threads=4, shared="ordered", tree_blocks=2
     )
-    made = [(forest, tvm_forest.build(forest, "cuda")) for forest in (one, several, linked)]
-    made.append((one, tvm_forest.build(one, "cuda", parts)))
+    schedules = ((one, each_row), (several, each_row), (linked, each_row), (one, parts))
+    made = [(forest, tvm_forest.build(forest, "cuda", sch)) for forest, sch in schedules]
     for _, predictor in made:
         predictor.library.backend = Backend(gpu, translate)
     return made

@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
+from quick_builds import lower_sums
 from tvm_forest.forest.rewrites.ordering import arrange_by_round
 from tvm_forest.layouts import protocol
 from tvm_forest.passes import pipeline
@@ -534,7 +535,7 @@ def test_missing_values_cost_nothing_if_all_of_them_go_right() -> None:
 def test_rows_that_a_guard_may_cut_off_are_not_read_before_it() -> None:
     """Parts of the rows are equally long, so the last rows of the last one may not be there."""
     sch = Schedule(11).tile("batch", "b0", "b1", parts=4).reorder("b1", "tree", "b0")
-    func = tvm_forest.lower(FOREST, sch.interleave("b0", 2)).after["predict"]
+    func = lower_sums(FOREST, sch.interleave("b0", 2)).after["predict"]
     rows, *_ = func.params
 
     def count_loads(node: Any) -> int:
@@ -548,7 +549,7 @@ def test_rows_that_a_guard_may_cut_off_are_not_read_before_it() -> None:
 def test_walks_that_are_left_over_go_together_too(name: str, groups: int) -> None:
     """Rows by 4, 2 and 1; trees by 3, and those that are left once, filled up with the last one."""
     found: list[tirx.For] = []
-    func = tvm_forest.lower(FOREST, SCHEDULES[name]).after["predict"]
+    func = lower_sums(FOREST, SCHEDULES[name]).after["predict"]
     tvm_ffi.structural_walk(func.body, (tirx.For, found.append))
     assert sum(str(loop.loop_var) == "group" for loop in found) == groups
 
@@ -561,7 +562,7 @@ def test_walks_are_held_only_beside_longer_ones(layout: str, held: int, resting:
     trees = Schedule(11).represent_as(layout).interleave("tree", 4)
     rows = Schedule(11).represent_as(layout).reorder("tree", "batch").interleave("batch", 4)
     for forest, sch in product((FOREST, full_forest(11, 3)), (trees, rows)):
-        text = tvm_forest.lower(forest, sch).after["predict"].script()
+        text = lower_sums(forest, sch).after["predict"].script()
         words = (r"node(_\d+)? = T.Select\(", r"place(_\d+)?: .* = T.Select\(", r"hop in .*T.max")
         found = tuple(len(re.findall(word, text)) for word in words)
         uneven = forest is FOREST and sch is trees
@@ -569,7 +570,7 @@ def test_walks_are_held_only_beside_longer_ones(layout: str, held: int, resting:
 
 
 def test_peeled_hops_are_written_out_before_a_single_loop() -> None:
-    func = tvm_forest.lower(FOREST, Schedule(11).peel_walk("tree", 3)).after["predict"]
+    func = lower_sums(FOREST, Schedule(11).peel_walk("tree", 3)).after["predict"]
     assert len(ir.find_all(func.body, tirx.IfThenElse)) == 3
     assert len(ir.find_all(func.body, tirx.While)) == 1
 
@@ -579,7 +580,7 @@ def test_trees_are_walked_together_unless_their_loop_is_written_out() -> None:
     trees = sch.reorder("b0", "tree", "b1").simdize("b1", "permute")
     rows = sch.tile("b1", "b2", "b3", 16).reorder("b0", "tree", "b2", "b3")
     together, written_out, of_rows = (
-        tvm_forest.lower(FOREST, x).after["predict"].script()
+        lower_sums(FOREST, x).after["predict"].script()
         for x in (trees, trees.unroll("tree"), rows.simdize("b3", "permute"))
     )
     assert "for four in range" in together

@@ -18,11 +18,12 @@ import tvm_forest
 from drawn_schedules import GPU_LAYOUTS, LAYOUTS, drawn_schedule
 from test_passes import FOREST, SCHEDULES, module, names, walks
 from test_script import FORESTS
+from tvm_forest import compiler
 from tvm_forest.compiler import Lowered, lower_request
 from tvm_forest.errors import ForestError
 from tvm_forest.layouts.laying_out import lay_out
 from tvm_forest.layouts.laying_out.request import BuildRequest
-from tvm_forest.runtime.results import OUTPUTS
+from tvm_forest.runtime.results import OUTPUTS, SUMS
 from tvm_forest.target import parse_target
 from tvm_forest.tir_gen import ir, ops
 
@@ -95,14 +96,15 @@ def assert_sound(lowered: Lowered) -> None:
             assert find_misplaced(func) == [], (stage, var.name_hint)
 
 
-def lower_drawn(seed: int, forest: Any, layouts: Any, gpu: bool) -> Lowered:
+def lower_drawn(seed: int, forest: Any, layouts: Any, gpu: bool, outputs: Any = (SUMS,)) -> Lowered:
     """Lower the first drawn schedule that is not refused."""
+    target = parse_target("simt" if gpu else "llvm")
     rng = random.Random(seed)
     start = tvm_forest.new_schedule(forest)
     while True:
         try:
             sch = drawn_schedule(rng, start, forest, gpu=gpu, layouts=layouts)
-            return tvm_forest.lower(forest, sch, "simt" if gpu else "llvm")
+            return compiler.lower(forest, sch, target, outputs)
         except ForestError:
             continue
 
@@ -129,7 +131,7 @@ def test_kernels_of_every_layout_are_sound_after_every_pass(layout: str) -> None
 @pytest.mark.parametrize("gpu", [False, True])
 def test_functions_of_drawn_schedules_are_sound_after_every_pass(gpu: bool, seed: int) -> None:
     forest = FORESTS[sorted(FORESTS)[seed % len(FORESTS)]]
-    assert_sound(lower_drawn(seed, forest, LAYOUTS, gpu))
+    assert_sound(lower_drawn(seed, forest, LAYOUTS, gpu, OUTPUTS))
 
 
 def test_loops_on_one_dimension_of_a_gpu_have_variables_of_their_own() -> None:

@@ -409,10 +409,10 @@ def in_registers(forest: Forest, layout: str) -> Any:
 
 
 @pytest.mark.parametrize("layout", ["octets", "pieces", "levels", "bitsliced"])
-@pytest.mark.cases(4, others="long")
+@pytest.mark.cases(2, others="long")
 def test_what_functions_read_behind_an_address_stays(layout: str) -> None:
     """TVM would keep of 64 codes in a register those columns that are written."""
-    forest = drawn_forest(10, 4)
+    forest = drawn_forest(6, 3)
     sch, rows = in_registers(forest, layout), hard_rows(forest, 70)
     (margin,) = run(build(module_of(forest, schedule=sch), "legalised"), rows)
     assert np.array_equal(margin, forest.predict_reference(rows))

@@ -23,6 +23,7 @@ from relax_programs import BY_FFI, BY_TVM, IN_CPP
 from tvm_forest.forest import Forest
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.relax import LinkForests, predict, register_linked
+from tvm_forest.schedule_prims import Schedule
 
 SIZES = (1, 7, 600)
 FIRST = drawn_forest(12, 3, seed=1, n_features=5)
@@ -31,13 +32,19 @@ FFI = Path(tvm_ffi.__file__).parent
 RUNTIME = Path(tvm.__file__).parent / "lib" / "libtvm_runtime.so"
 
 
+def schedules(forest: Forest) -> dict[int, Schedule]:
+    """Return two that compile fast, of which threads share the second."""
+    start = tvm_forest.new_schedule(forest)
+    return {1: start, 512: start.tile("batch", "b0", "b1", 64).parallel("b0")}
+
+
 def add_function(mod: tvm.IRModule, name: str, *calls: tuple[Forest, str]) -> tvm.IRModule:
     """Return a module with one function more, which gives an output of each of some forests."""
     bb = relax.BlockBuilder(mod)
     rows = relax.Var("rows", relax.TensorType((tirx.Var("n", "int64"), 5), "float32"))
     with bb.function(name, [rows]):
         with bb.dataflow():
-            results = [bb.emit(predict(rows, *call)) for call in calls]
+            results = [bb.emit(predict(rows, *call, schedules(call[0]))) for call in calls]
             output = bb.emit_output(relax.Tuple(results))
         bb.emit_func_output(output)
     return bb.finalize()

@@ -130,11 +130,10 @@ def test_a_module_for_cuda_computes_what_a_predictor_does(names: list[str], tmp_
     check("cuda", [MODELS[name]() for name in names], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_linker
 @needs_gcc
 @pytest.mark.parametrize("names", [["subnormal"], ["classes", "wide", "powers"]])
-@pytest.mark.cases(1)
 def test_a_module_for_rocm_computes_what_a_predictor_does(names: list[str], tmp_path: Path) -> None:
     check("rocm", [MODELS[name]() for name in names], tmp_path)
 
@@ -258,8 +257,9 @@ def test_a_forest_is_on_the_cpu_of_a_module_for_a_gpu_where_its_rows_are() -> No
     with builder.function("main", [rows]):
         with builder.dataflow():
             near = builder.emit(relax.op.to_vdevice(rows, here))
-            label = builder.emit(tvm_forest.relax.predict(near, model, "label"))
-            value = builder.emit(tvm_forest.relax.predict(rows, model, "value"))
+            on_cpu, on_gpu = tvm_forest.new_schedule(model), tvm_forest.hop_schedule(model, "cuda")
+            label = builder.emit(tvm_forest.relax.predict(near, model, "label", on_cpu))
+            value = builder.emit(tvm_forest.relax.predict(rows, model, "value", on_gpu))
             back = builder.emit_output(relax.Tuple([relax.op.to_vdevice(label, there), value]))
         builder.emit_func_output(back)
     with target:

@@ -1,5 +1,6 @@
 """Forests as modules of TVM's `relax.frontend.nn`, with their arrays as parameters."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ def weights(params: Any) -> list[Any]:
     return [drawn(p) if p.data is None else p.data for _, p in params]
 
 
+@functools.cache
 def build(forest: Any) -> Any:
     return tvm_forest.build(forest, schedule=tvm_forest.new_schedule(forest))
 

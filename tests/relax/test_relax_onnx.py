@@ -282,16 +282,16 @@ def forests():
         yield (
             f"targets {dtype}",
             regressor(
-                drawn_trees(3, 9, ["LEQ", "LT"], 3, votes="all"), dtype, 3, base=[1.0, -2.0, 0.1]
+                drawn_trees(3, 2, ["LEQ", "LT"], 3, 3, votes="all"), dtype, 3, base=[1, -2, 0.1]
             ),
         )
         yield f"two classes {dtype}", classifier(drawn_trees(5, 1, ["LEQ"], low=0.0), [5, 7], dtype)
         yield f"raw {dtype}", classifier(drawn_trees(3, 9, ["LEQ"]), [5, 7], dtype, base=[0.25])
         link = {"post_transform": "LOGISTIC"}
         yield f"logistic {dtype}", classifier(drawn_trees(3, 9, ["LT"]), ["b", "a"], dtype, **link)
-        trees = drawn_trees(3, 9, ["LEQ"], 3, votes="all")
+        trees = drawn_trees(3, 4, ["LEQ"], 3, votes="all")
         yield f"three classes {dtype}", classifier(trees, ["b", "a", "äh"], dtype)
-        yield f"ensemble {dtype}", ensemble(drawn_trees(3, 9, ["LEQ", "LT"]), dtype)
+        yield f"ensemble {dtype}", ensemble(drawn_trees(3, 4, ["LEQ", "LT"]), dtype)
 
 
 FORESTS = dict(forests())
@@ -310,7 +310,7 @@ def test_a_tree_operator_has_the_bits_of_onnxruntime(name):
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.cases(1)
 def test_trees_take_integers_as_float32(dtype):
-    model = classifier(drawn_trees(3, 9, ["LEQ"], 3, votes="all"), [4, -1, 9])
+    model = classifier(drawn_trees(3, 1, ["LEQ"], 3, votes="all", depth=3), [4, -1, 9])
     model.graph.input[0].type.tensor_type.elem_type = tensor_type(dtype)
     rows = np.random.default_rng(0).integers(-3, 4, (50, FEATURES)).astype(dtype)
     rows[0] = 16777217
@@ -321,11 +321,12 @@ def test_zip_map_gives_the_classes_of_its_columns():
     zipped = helper.make_node(
         "ZipMap", ["Y"], ["Z"], domain="ai.onnx.ml", classlabels_strings=["b", "a"]
     )
-    model = classifier(drawn_trees(5, 1, ["LEQ"], low=0.0), ["b", "a"], around=[zipped])
+    trees = drawn_trees(5, 1, ["LEQ"], depth=1, low=0.0)
+    model = classifier(trees, ["b", "a"], around=[zipped])
     model.graph.output[1].name = "Z"
     mod = from_onnx(model)
     assert tvm_forest.relax.labels_of(mod) == {"L": ["b", "a"], "Z": ["b", "a"]}
-    rows = hard_rows(load(classifier(drawn_trees(5, 1, ["LEQ"], low=0.0), ["b", "a"])), 33)
+    rows = hard_rows(load(classifier(trees, ["b", "a"])), 33)
     label, scores = compiled(mod)(rows)
     model.graph.output[1].CopyFrom(helper.make_empty_tensor_value_info("Z"))
     labels, maps = expected(model, rows)

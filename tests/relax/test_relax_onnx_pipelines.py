@@ -76,7 +76,7 @@ def check(name, dtype=None):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONVERTED)
-@pytest.mark.cases(2)
+@pytest.mark.cases(1)
 def test_a_pipeline_gives_what_onnxruntime_gives(name):
     check(name)
 

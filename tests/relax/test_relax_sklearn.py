@@ -33,7 +33,7 @@ def dtypes_of(name: str) -> list[str]:
 
 
 TRIED = [(name, dtype) for name in PIPELINES for dtype in dtypes_of(name)]
-BY_DEFAULT = ("standard", "one hot sparse, dropped", "isolation", "xgb missing number")
+BY_DEFAULT = ("minmax", "one hot sparse, dropped", "isolation", "xgb missing number")
 """Pipelines with the default schedules of their forest, which take far longer to compile."""
 
 

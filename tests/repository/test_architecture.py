@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import os
 import re
 import sys
 from collections import Counter
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import tvm_forest
+import tvm_forest.compiler  # ahead: while calls are noted, imports take several times as long
 from code_size import PACKAGE, ROOT
 from tvm_forest.system import code_cache
 
@@ -57,19 +59,19 @@ def lines_of(path: str) -> dict[str, range]:
 
 def trace_calls(work) -> list[tuple[str, int]]:
     """Return the file of the package and the line of each function that some work calls."""
-    calls = list[tuple[str, int]]()
+    calls, root = list[tuple[str, int]](), f"{PACKAGE}{os.sep}"
 
-    def note(frame, event, _) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(PACKAGE)):
-            calls.append((str(Path(code.co_filename).relative_to(PACKAGE)), code.co_firstlineno))
+    def note(frame, event, _) -> None:  # at each call of Python or C, so it does little
+        if event == "call" and frame.f_code.co_filename.startswith(root):
+            calls.append((frame.f_code.co_filename, frame.f_code.co_firstlineno))
 
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(None)
-    return calls
+    paths = {file: Path(file).relative_to(PACKAGE).as_posix() for file, _ in set(calls)}
+    return [(paths[file], line) for file, line in calls]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -23,6 +24,12 @@ def imported(file: Path) -> set[str]:
     nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
     names = {alias.name for x in nodes if isinstance(x, ast.Import) for alias in x.names}
     return names | {str(x.module) for x in nodes if isinstance(x, ast.ImportFrom)}
+
+
+def may_import(file: Path) -> set[str]:
+    """Return the same and more, such as names that a text in a file imports, in less time."""
+    text = file.read_text(encoding="utf-8")
+    return {*re.findall(r"^\s*(?:from|import)\s+(\w+)", text, re.MULTILINE)}
 
 
 def test_a_room_is_one_of_the_package_or_of_the_repository() -> None:
@@ -49,13 +56,15 @@ def test_files_that_are_imported_by_their_bare_names_have_different_ones() -> No
 
 def test_what_rooms_share_is_a_helper() -> None:
     rooms = {x.stem: x.parent for room in list_rooms() for x in room.glob("*.py")}
-    everywhere = {TESTS / "helpers"}
+    helpers = TESTS / "helpers"
     for name, room in rooms.items():
-        for other in imported(room / f"{name}.py") & set(rooms):
-            assert rooms[other] in {room, *everywhere}, f"{name} imports {other} of another room"
+        elsewhere = {x for x, other in rooms.items() if other not in (room, helpers)}
+        if may_import(room / f"{name}.py") & elsewhere:
+            assert imported(room / f"{name}.py") & elsewhere == set(), name
 
 
 def test_helpers_need_no_program() -> None:
     programs = {x.stem for x in (ROOT / "tools").glob("*.py")}
     for file in (TESTS / "helpers").glob("*.py"):
-        assert imported(file) & programs == set(), file.name
+        if may_import(file) & programs:
+            assert imported(file) & programs == set(), file.name

@@ -188,10 +188,7 @@ def test_many_rows_go_in_chunks_and_their_results_come_back_in_order(
 ) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
     monkeypatch.setattr(staging, "CHUNK_ROWS", 16)
-    predictor, right = (
-        emulated(tvm_forest.build(model, "cuda")),
-        tvm_forest.build(model, schedule=lambda start: start),
-    )
+    predictor, right = made(model), tvm_forest.build(model, schedule=lambda start: start)
     for n in (1, 32, 100):  # the model is copied for each function when it is called first
         predictor.predict(hard_rows(model, n))
     for n in (0, 1, 15, 16, 17, 32, 33, 100):

@@ -153,7 +153,7 @@ def test_few_schedules_deny_an_order_that_they_keep() -> None:
 
 
 @given(start=problems(), data=st.data())
-@examples(100)
+@examples(50)
 def test_schedules_that_look_alike_are_equal(start: Schedule, data: Any) -> None:
     """The printed nest says all that is computed, for one problem."""
     one, other = (data.draw(schedules_from(start, most=2)) for _ in range(2))

@@ -214,7 +214,8 @@ def test_a_layout_names_the_tiles_that_it_can_hold(layout: str) -> None:
 
 def test_a_profile_of_another_model_is_refused() -> None:
     forest, other = drawn_forest(3, 3), drawn_forest(4, 3)
-    profile = tvm_forest.profile(other, hard_rows(other, 9))
+    leaves = other.predict_reference(hard_rows(other, 9), "apply")
+    profile = Profile.of_leaves(other, leaves)
     for call in (tvm_forest.build, tvm_forest.lower):
         with pytest.raises(InputError, match="it has 4 trees, the model has 3"):
             call(forest, profile=profile)

@@ -15,6 +15,7 @@ import tvm
 
 import tvm_forest
 from forests import drawn_forest
+from quick_builds import lower_sums
 from recipe_cases import CASES, GOLDEN, ON_CPU, ON_GPU, PROBLEMS, golden_text
 from tvm_forest.errors import ScheduleError
 from tvm_forest.forest import Forest
@@ -169,7 +170,7 @@ def test_a_gpu_recipe_computes_what_the_model_says(name: str, classes: int) -> N
 def test_the_code_of_a_gpu_recipe_names_the_loops_of_threads(name: str) -> None:
     model = forest(3)
     sch = CASES[name].schedule(tvm_forest.new_schedule(model))
-    text = tvm_forest.lower(model, sch).after["predict"].script()
+    text = lower_sums(model, sch).after["predict"].script()
     for loop in sch.loops():
         if loop.gpu is not None:
             assert f'"tvm_forest.name": "{loop.name}"' in text
@@ -212,7 +213,7 @@ def test_groups_of_trees_have_trees_of_all_depths(groups: int) -> None:
 def test_threads_share_the_rows_of_the_final_reduction(width: int) -> None:
     forest = drawn_forest(24, 4, seed=8, base=(0.5, -1.0))
     sch = recipes.tree_parallel(tvm_forest.new_schedule(forest), 3, width)
-    text = tvm_forest.lower(forest, sch).after["predict_parallel"].script()
+    text = lower_sums(forest, sch).after["predict_parallel"].script()
     assert text.count("T.parallel") == 2  # walks, sums
     predictor = tvm_forest.build(forest, schedule=sch, exact=False)
     for n in (1, 511, 513, 1100):

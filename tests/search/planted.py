@@ -11,8 +11,7 @@ import time
 from typing import Any
 
 from tvm_forest.errors import BuildError
-from tvm_forest.schedule_prims import Schedule
-from tvm_forest.search.measuring.measure import CallTimes, prepare
+from tvm_forest.search.measuring.measure import prepare
 
 
 def add(first: int, second: int) -> int:
@@ -103,11 +102,3 @@ def prepare_failing(bench: Any) -> None:
 
     prepare_emulated(bench)
     settings().emulated_fail(b"cuLaunchKernel", 719)
-
-
-def treacherous(schedule: str, batch: int, best: float) -> Any:
-    """Measure nothing: one layout crashes, one hangs, one is refused, others have planted times."""
-    sch = Schedule.from_json(schedule)
-    deeds = {"packed": crash, "reorg": spin, "sparse": lambda: fail("too deep")}
-    deeds.get(sch.layout, lambda: None)()
-    return CallTimes(1.0 / (1 + len(sch.steps)), 1.0, 3)

@@ -16,6 +16,7 @@ import planted
 import tvm_forest
 from emulated_cuda import emulated, libcuda, settings
 from forests import drawn_forest
+from quick_builds import lower_sums
 from schedules import rounding_bound
 from tvm_forest import api
 from tvm_forest.cli import main
@@ -85,12 +86,12 @@ def asked_of(where: GpuSpace, seconds: Any) -> list[Schedule]:
 def test_every_point_is_a_schedule_for_gpus(exact: bool, forest: Any) -> None:
     where = space(4096, exact, forest)
     points = list(where.points())
-    schedules = [where.schedule(p) for p in random.Random(0).sample(points, 50)]
+    schedules = [where.schedule(p) for p in random.Random(0).sample(points, 25)]
     assert all(sch.problem() is None for sch in schedules)
     assert all({"grid.x", "block.x"} <= {x.gpu for x in sch.loops()} for sch in schedules)
     assert all(sch.keeps_order for sch in schedules) == exact
     assert len(set(points)) == len(points) > 500
-    assert len(set(schedules)) == 50
+    assert len(set(schedules)) == 25
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -100,7 +101,7 @@ def test_points_with_near_trees_have_a_copy_of_them(exact: bool) -> None:
     near = {p.layout: p for p in where.points() if p.cache_trees}
     assert set(near) == set(COPIED)
     for point in near.values():
-        text = tvm_forest.lower(TINY, where.schedule(point), "simt").after["predict"].script()
+        text = lower_sums(TINY, where.schedule(point), "simt").after["predict"].script()
         assert "near_nodes = T.alloc_shared" in text, point
 
 
@@ -113,7 +114,7 @@ def test_each_straight_line_has_near_trees_of_its_own(exact: bool) -> None:
     for point in sorted(points, key=lambda p: -silvanforge.count_shared_bytes(p, where.problem))[
         :2
     ]:
-        tvm_forest.lower(MIXED, where.schedule(point), "simt")
+        lower_sums(MIXED, where.schedule(point), "simt")
 
 
 def test_a_search_in_any_order_has_the_points_of_the_paper() -> None:
@@ -229,7 +230,7 @@ SMALL_GPUS = ({"kind": "cuda", "arch": "sm_86"}, {"kind": "rocm", "mcpu": "gfx94
 def test_large_batches_walk_ranks_through_trees_in_shared_memory(target: Any) -> None:
     sch = tvm_forest.default_schedules(drawn_forest(100, 6), target)[65_536]
     assert (sch.layout, sch.keeps_order) == (BANKED, True)
-    tvm_forest.lower(drawn_forest(100, 6), sch, target)  # is refused if it asks for too much
+    lower_sums(drawn_forest(100, 6), sch, target)  # is refused if it asks for too much
 
 
 @pytest.mark.parametrize(("features", "rows"), [(6, 512), (120, 256)])
@@ -241,7 +242,7 @@ def test_blocks_of_a_million_rows_are_larger_where_their_ranks_fit(
     sch = select_schedule(schedules, 1_000_000)
     assert (sch.layout, sch.keeps_order) == (BANKED, True)
     assert launched(sch, 1_000_000) == (-(-1_000_000 // rows), rows)
-    tvm_forest.lower(forest, sch, {"kind": "cuda", "arch": "sm_86"})
+    lower_sums(forest, sch, {"kind": "cuda", "arch": "sm_86"})
 
 
 def test_few_trees_for_many_columns_walk_rows_as_they_are() -> None:
@@ -368,16 +369,13 @@ def test_schedules_for_gpus_are_searched_on_the_cpu_and_kept(
 ) -> None:
     monkeypatch.setattr(api, "load", lambda model: TINY)
     path = tmp_path / "tune.jsonl"
-    words = ["tune", "m.json", "--target", "simt", "--batch-size", "33", "--trials", "2"]
-    assert main([*words, "--records", str(path)]) == 0
+    words = ["tune", "m.json", "--target", "simt", "--batch-size", "33", "--records", str(path)]
+    assert main([*words, "--trials", "2", "--any-order", "--strategy", "exhaustive"]) == 0
     said = capsys.readouterr().out
-    assert "build('m.json', 'simt', records=" in said
-    assert [record.problem for record in read_records(path)] == [None] * 2
-    drawn = ["--any-order", "--strategy", "exhaustive"]
-    assert main([*words, "--records", str(path), *drawn]) == 0
-    assert "exact=False" in capsys.readouterr().out
+    assert "build('m.json', 'simt', records=" in said and "exact=False" in said
     records = read_records(path)
-    assert len(records) == 4 and records[2].schedule == records[0].schedule
+    assert [record.problem for record in records] == [None] * 2
+    assert records[0].schedule != records[1].schedule
     assert all(record.seconds is not None for record in records)
     rows = hard_rows(TINY, 40, seed=1)
     margin = tvm_forest.build(TINY, "simt", records=path, exact=False).predict_margin(rows)
@@ -391,7 +389,9 @@ def test_a_launch_that_fails_ends_the_child_and_not_the_search(
 ) -> None:
     monkeypatch.setattr(measure, "prepare", planted.prepare_failing)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    tuned = tuning.tune(TINY, parse_target("cuda"), [16], trials=1)
+    tuned = tuning.tune(
+        TINY, parse_target("cuda"), [16], strategy=lambda space, measure, rng: measure(FAST)
+    )
     (record,) = tuned.records
     assert "crashed: exit status 1: RuntimeError: cuda: cuLaunchKernel" in str(record.problem)
     assert tuned.schedules == {1: tuned.defaults[16]}

@@ -15,6 +15,7 @@ import pytest
 
 import tvm_forest
 from forests import drawn_forest
+from tvm_forest.cli import make_parser
 from tvm_forest.errors import InputError, ModelFormatError
 from tvm_forest.search.measuring import remote
 from tvm_forest.search.measuring.child import Failure
@@ -37,7 +38,7 @@ def free_server() -> Any:
     """Start a server on the first port that is free, of those that this process tries."""
     for port in range(20_000 + os.getpid() % 20_000, 65_000, 97):
         try:
-            return remote.serve("127.0.0.1", port)
+            return remote.serve(port=port)
         except InputError:
             continue
     raise AssertionError("no port is free")
@@ -102,8 +103,14 @@ def test_a_host_that_is_not_here_is_refused() -> None:
         remote.serve("nowhere.invalid", 9190)
 
 
+def test_other_machines_reach_no_server_that_was_not_told_to_listen_for_them(address: str) -> None:
+    assert make_parser().parse_args(["rpc"]).host == "127.0.0.1"
+    with socket.socket() as other:  # by another address of this machine
+        assert other.connect_ex(("127.0.0.2", int(address.rpartition(":")[2])))
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("host", [None, "0.0.0.0"])
-@pytest.mark.cases(1)
 def test_the_command_serves_this_machine_alone_unless_it_is_told(host: str | None) -> None:
     with socket.socket() as free:  # finds a port
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

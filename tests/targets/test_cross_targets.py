@@ -146,8 +146,8 @@ def test_fused_products_would_be_found() -> None:
 
 
 def test_vectors_are_those_that_a_cpu_has() -> None:
+    forest = drawn_forest(6, 4, seed=4, n_features=5)
     for mcpu, has_sve in (("cortex-a72", False), ("neoverse-v1", True)):
-        forest = FORESTS["margins"]
         target, sch = {**AARCH64, "mcpu": mcpu}, SCHEDULES["bit planes"](forest)
         text = tvm_forest.build(forest, target, sch).source()
         assert "fcmgt\tv" in text.replace(".4s", "")

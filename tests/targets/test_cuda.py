@@ -86,7 +86,7 @@ KERNELS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 def test_the_text_of_a_recipe_computes_what_the_model_says(
     name: str, layout: str, classes: int
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_gpu_computes_what_the_model_says(name: str, layout: str, classes: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seed", [24, 25, *(pytest.param(n, marks=pytest.mark.long) for n in range(26, 32))]
+    "seed", [24, *(pytest.param(n, marks=pytest.mark.long) for n in range(25, 32))]
 )
 def test_the_text_of_random_schedules_computes_what_the_model_says(seed: int) -> None:
     model, rng = forest(1 + 2 * (seed % 2)), random.Random(seed)
@@ -142,16 +142,16 @@ def test_a_model_without_tests_reads_nothing_behind_its_arrays(layout: str) -> N
     assert model.is_leaf.all()
     model = replace(model, hits=np.ones(model.n_nodes, np.int64))
     start = tvm_forest.new_schedule(model)
-    size = max(x for x in find(layout).tile_sizes if x <= 8)
+    size = max(x for x in find(layout).tile_sizes if x <= 4)
     sch = (start.tile_nodes(size) if size > 1 else start).represent_as(layout)
     sch = sch.tile("batch", "b0", "b1", 4).reorder("b0", "class", "tree", "b1")
-    sch = sch.gpu_dimension("b0", "grid.x").unroll_walk("tree", 3)
-    check(model, sch.simdize("b1", "gather"))
+    sch = sch.gpu_dimension("b0", "grid.x").unroll_walk("tree", 2)
+    check(model, sch.simdize("b1", "gather"), sizes=(1, 33))
 
 
 @pytest.mark.parametrize("target", ["cuda", "opencl"])
 @pytest.mark.parametrize(("name", "layout", "classes"), KERNELS)
-@pytest.mark.cases(12, others="long")
+@pytest.mark.cases(8, others="long")
 def test_no_array_that_threads_write_is_promised_to_one_of_them(
     name: str, layout: str, classes: int, target: str
 ) -> None:
@@ -240,7 +240,8 @@ def test_the_size_of_a_launch_may_depend_on_the_model() -> None:
 @pytest.mark.parametrize("classes", [1, 3])
 def test_values_are_those_of_the_link(classes: int) -> None:
     link = "softmax" if classes > 1 else "sigmoid"
-    model, made = forest(classes, link), predictor(link, classes)
+    model = forest(classes, link)
+    made = predictor(link, classes) if classes > 1 else plain(model)
     rows = hard_rows(model, 40, seed=1)
     expected = tvm_forest.build(model, schedule=lambda start: start).predict(rows)
     assert np.array_equal(made.predict_margin(rows).reshape(40, -1), model.predict_reference(rows))
@@ -268,12 +269,21 @@ def test_a_kernel_without_one_of_its_barriers_fails(name: str, needed: int) -> N
     assert len(parts) - len(right) >= needed
 
 
-@pytest.mark.parametrize("target", ["cuda", "opencl"])
-@pytest.mark.parametrize("name", ["default", "E6"])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        *(("default", "cuda"), ("E6", "cuda"), ("E6", "opencl")),
+        pytest.param("default", "opencl", marks=pytest.mark.long),
+    ],
+)
 def test_no_pointer_leads_before_an_array(name: str, target: str) -> None:
     model = forest(3)
-    sch = None if name == "default" else schedule(name, "array", model)
-    text = tvm_forest.build(model, target, sch).source(target)
+    if (name, target) == ("default", "cuda"):
+        made = predictor("softmax", 3)
+    else:
+        sch = None if name == "default" else schedule(name, "array", model)
+        made = tvm_forest.build(model, target, sch)
+    text = made.source(target)
     begins = re.findall(r"&\(?\w+\[([^]]*)\]", text)
     assert {*begins} <= {"0"} and (begins or name != "default" or target != "cuda")
 

@@ -58,7 +58,7 @@ def test_a_recipe_becomes_sound_code_that_computes_what_the_model_says(
     model = forest(3 if name in ("E4", "E5") else 1)
     layout, runs_on = LAYOUTS[turn % len(LAYOUTS)], list(GPUS)[turn % len(GPUS)]
     sch = CASES[name].schedule(tvm_forest.new_schedule(model)).represent_as(layout)
-    for gpu in GPUS:
+    for gpu in [*GPUS][turn % 2 :: 2]:
         compiled, plan = made(model, sch, gpu)
         check_code_object(compiled, plan, gpu)
         if gpu == runs_on:

@@ -16,7 +16,7 @@ pytest.importorskip("ydf", reason="YDF has no wheel for this Python")
 import sweep
 import tvm_forest
 
-SEEDS = (1, 2, 4)
+SEEDS = (1, 4)
 
 
 @pytest.mark.slow
@@ -42,7 +42,8 @@ def test_a_wrong_answer_is_told(tmp_path: Path) -> None:
     rows = sweep.drawn_rows(drawn, forest, rng, 50)
     moved = replace(forest, base_score=np.nextafter(forest.base_score, np.float32(9)))
     with pytest.raises(sweep.Wrong, match="50 of 50 rows differ; row 0"):
-        sweep.compare_answers(drawn, tvm_forest.build(moved), sweep.LIBRARIES["xgboost"], rows)
+        made = tvm_forest.build(moved, schedule=tvm_forest.new_schedule(moved))
+        sweep.compare_answers(drawn, made, sweep.LIBRARIES["xgboost"], rows)
 
 
 MISBEHAVING = """

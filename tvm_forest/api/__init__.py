@@ -139,8 +139,8 @@ def profile(model: Any, rows: Any) -> Profile:
         >>> counted = tvm_forest.profile(model, rows)
         >>> predictor = tvm_forest.build(model, profile=counted, schedule=plain)
     """
-    forest = _load_with_hits(model)
-    return profiles.Profile.of_leaves(forest, build(forest).apply(rows))
+    given = load(model)
+    return profiles.Profile.of_leaves(given, build(given, "llvm", hop_schedule(given)).apply(rows))
 
 
 def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> Forest:
