@@ -136,6 +136,7 @@ def test_models_of_one_kind_have_the_same_code(first: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.cases(15, others="long")
 def test_code_asks_a_forest_for_nothing_that_its_kind_does_not_say(name: str) -> None:
     forest = forest_named(name, seen=False)
     asked = set[str]()

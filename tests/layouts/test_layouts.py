@@ -85,7 +85,7 @@ def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("walk", WALKS)
-@pytest.mark.cases(10)
+@pytest.mark.cases(6)
 def test_odd_forests_have_the_bits_of_the_model(walk: str, layout: str) -> None:
     """Each case takes the next seed, so trees of all kinds meet all layouts."""
     at = 4 * list(WALKS).index(walk) + LAYOUTS.index(layout)
