@@ -75,7 +75,7 @@ def test_catboost(name: str, seed: int) -> None:
     np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-12)
     margins = predictor.predict_margin(rows)
     np.testing.assert_allclose(found.sum(axis=-1), margins, rtol=0, atol=1e-12)
-    if seed == 0:
+    if seed == 1 or name in ("texts together", "classes"):  # each is code of its own
         pairs = predictor.predict_interactions(rows)
         theirs = model.get_feature_importance(pool, type="ShapInteractionValues")
         np.testing.assert_allclose(pairs[..., :-1, :-1], theirs[..., :-1, :-1], rtol=0, atol=1e-12)

@@ -19,12 +19,12 @@ from schedules import rounding_bound
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.schedule_prims import Schedule
 
-CALLERS, CALLS = 8, 200
+CALLERS, CALLS = 8, 90
 
 
 @functools.cache
 def predictor() -> tvm_forest.Predictor:
-    return tvm_forest.build(FOREST)
+    return tvm_forest.build(FOREST, schedule={1: START, 64: EXACT})
 
 
 @functools.cache
@@ -94,6 +94,11 @@ INEXACT = {
 }
 
 
+@functools.cache
+def inexact(name: str) -> tvm_forest.Predictor:
+    return tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
+
+
 def results_of_many_callers(predictor: Any, rows: Any) -> list[Any]:
     """Call from 8 threads at once, 1,000 times in total; returns all margins."""
     start = threading.Barrier(CALLERS, timeout=600)
@@ -121,8 +126,7 @@ def test_a_thousand_calls_of_one_schedule_give_the_same_bits(sch: Schedule) -> N
 @pytest.mark.parametrize("name", INEXACT)
 @pytest.mark.cases(2, others="long")
 def test_a_thousand_calls_with_sums_of_their_own_stay_within_the_bound(name: str) -> None:
-    predictor = tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
-    rows = hard_rows(FOREST, 130, seed=1)
+    predictor, rows = inexact(name), hard_rows(FOREST, 130, seed=1)
     margins, bound = FOREST.predict_reference(rows), rounding_bound(FOREST, rows)
     results = results_of_many_callers(predictor, rows)
     assert all(np.all(np.abs(margin - margins) <= bound) for margin in results)
@@ -134,8 +138,7 @@ def test_a_thousand_calls_with_sums_of_their_own_stay_within_the_bound(name: str
 @pytest.mark.cases(3, others="long")
 def test_private_sums_are_the_same_from_call_to_call(name: str, n_jobs: int) -> None:
     """They are added in one order, whichever thread ends first."""
-    predictor = tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
-    rows = hard_rows(FOREST, 130, seed=2)
+    predictor, rows = inexact(name), hard_rows(FOREST, 130, seed=2)
     results = [predictor.predict_margin(rows, n_jobs=n_jobs) for _ in range(200)]
     assert len({margin.tobytes() for margin in results}) == 1
 
