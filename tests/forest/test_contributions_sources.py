@@ -19,6 +19,8 @@ from tvm_forest.forest.contributions import find_players
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
 
+pytestmark = pytest.mark.usefixtures("kept_code")  # one model is built in several ways
+
 SEEDS = [0, pytest.param(1, marks=pytest.mark.long)]
 NAMES = ["a", "b", "c", "d"]
 TEXTS = ["c", "d"]

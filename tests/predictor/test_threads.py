@@ -166,8 +166,7 @@ def longest_halt(work: Callable[[], Any]) -> float:
 def test_other_threads_run_while_a_batch_is_computed(n_jobs: int) -> None:
     rows = np.tile(hard_rows(FOREST, 1000), (700, 1))
     predictor().predict(rows[:200], n_jobs=n_jobs)
-    halts = [longest_halt(lambda: predictor().predict(rows, n_jobs=n_jobs)) for _ in range(3)]
-    assert min(halts) < 0.5
+    assert any(longest_halt(lambda: predictor().predict(rows, n_jobs=n_jobs)) < 0.5 for _ in "123")
 
 
 @pytest.mark.slow
