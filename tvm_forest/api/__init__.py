@@ -140,7 +140,10 @@ def profile(model: Any, rows: Any) -> Profile:
         >>> predictor = tvm_forest.build(model, profile=counted, schedule=plain)
     """
     forest = _load_with_hits(model)
-    return profiles.Profile.of_leaves(forest, build(forest).apply(rows))
+    # Sums are not asked for, and the default schedules of these would be compiled for nothing.
+    walks_to_leaves = heuristic.hop_schedule(forest, parse_target("llvm"))
+    predictor = build(forest, schedule=walks_to_leaves)
+    return profiles.Profile.of_leaves(forest, predictor.apply(rows))
 
 
 def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> Forest:
