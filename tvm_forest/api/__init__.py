@@ -2,8 +2,7 @@
 
 takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor, Report.
 
-No other part of the package picks defaults. TVM is imported when the first model is built. Each
-function that takes a model raises what `load` raises, too.
+Only this part picks defaults. The first build imports TVM. What takes models raises as `load` does.
 """
 
 from __future__ import annotations
@@ -139,11 +138,9 @@ def profile(model: Any, rows: Any) -> Profile:
         >>> counted = tvm_forest.profile(model, rows)
         >>> predictor = tvm_forest.build(model, profile=counted, schedule=plain)
     """
-    forest = _load_with_hits(model)
-    # Sums are not asked for, and the default schedules of these would be compiled for nothing.
-    walks_to_leaves = heuristic.hop_schedule(forest, parse_target("llvm"))
-    predictor = build(forest, schedule=walks_to_leaves)
-    return profiles.Profile.of_leaves(forest, predictor.apply(rows))
+    forest = load(model)
+    apply = build(forest, schedule=hop_schedule(forest)).apply  # defaults are for sums, not needed
+    return profiles.Profile.of_leaves(forest, apply(rows))
 
 
 def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> Forest:
