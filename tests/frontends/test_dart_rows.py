@@ -135,6 +135,7 @@ def test_rows_that_are_copied_keep_their_bits_in_a_file(tmp_path: Path) -> None:
     ours.save(tmp_path / "dart.tvmf")
     again = tvm_forest.load_predictor(tmp_path / "dart.tvmf")
     assert again.predict(given).tobytes() == model("dart").predict(given).tobytes()
+    assert again._for_rows(given).schedules == again.schedules  # not the default ones
 
 
 def test_a_tensor_that_is_no_array_is_copied() -> None:

@@ -177,14 +177,14 @@ def _build(whole: Predictor, forest: Forest) -> Predictor:
 
 
 def _build_as_asked(whole: Predictor, forest: Forest) -> Predictor | None:
-    """Compile a variant by the function that made the schedules of `whole`.
+    """Compile a variant by the schedules, or the function that makes them, of `whole`.
 
     Returns:
-        Predictor: None if `whole` was built without such a function, if what the function makes
-        does not fit the variant, or if it adds leaves in another order.
+        Predictor: None if `whole` has default schedules, or if its own do not fit the variant or
+        add leaves in another order.
     """
     given = whole.request.given
-    if not callable(given):
+    if given is None:
         return None
     try:
         return building.build(building.plan(forest, given, whole.target, exact=True))
