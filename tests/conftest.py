@@ -1,5 +1,6 @@
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -8,6 +9,10 @@ import pytest
 
 from shared_models import MODELS
 
+# Bytecode is kept: without it, each worker would rewrite all test modules, and each process that
+# tests start would compile the package, which takes longer than to import TVM.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["TVM_FOREST_MACHINE"] = "off"  # schedules do not depend on who runs the tests
 os.environ["TVM_FOREST_CACHE"] = "off"  # also for processes that tests start
 # Libraries train small models several times as fast on one thread, beside other tests above all.

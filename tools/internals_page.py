@@ -34,24 +34,32 @@ def sources() -> dict[str, str]:
 
 
 @functools.cache
+def list_nodes(file: str) -> list[ast.AST]:
+    """Return all nodes of a file of Python."""
+    return list(ast.walk(ast.parse(sources()[file])))
+
+
+@functools.cache
 def list_names(file: str) -> frozenset[str]:
     """Return the imported names in a file of Python, each with all that is before it."""
-    return frozenset(_find_names(ast.parse(sources()[file])))
+    return frozenset(_find_names(list_nodes(file)))
 
 
-def _find_names(tree: ast.Module) -> Iterator[str]:
+def _find_names(nodes: list[ast.AST]) -> Iterator[str]:
     known = dict[str, str]()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             known |= {x.name.partition(".")[0]: x.name.partition(".")[0] for x in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             known |= {x.asname or x.name: f"{node.module}.{x.name}" for x in node.names}
     yield from known.values()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            first, _, rest = ast.unparse(node).partition(".")
-            if first in known:
-                yield f"{known[first]}.{rest}"
+    for node in nodes:
+        path, owner = list[str](), node
+        while isinstance(owner, ast.Attribute):
+            path.append(owner.attr)
+            owner = owner.value
+        if path and isinstance(owner, ast.Name) and owner.id in known:
+            yield ".".join([known[owner.id], *reversed(path)])
 
 
 def find_users(row: Internal) -> list[str]:
@@ -67,11 +75,15 @@ def find_users(row: Internal) -> list[str]:
     if row.kind == "python" and not last.startswith("_"):
         files = (file for file in sources() if file.endswith(".py"))
         return [file for file in files if row.name in list_names(file)]
-    word = re.compile(rf"\b{constants[0] if constants else last}\b")
-    files = (
-        file for file, text in sources().items() if not constants or "internals" in file + text
-    )
-    return [file for file in files if word.search(sources()[file])]
+    word = constants[0] if constants else last
+    whole = re.compile(rf"\b{word}\b")
+    return [
+        file
+        for file, text in sources().items()
+        if word in text  # most files lack it, and this is told at once
+        and (not constants or "internals" in file + text)
+        and whole.search(text)
+    ]
 
 
 def list_rows() -> str:

@@ -92,7 +92,7 @@ def test_blocks_of_bits_are_made_of_the_instructions_that_a_cpu_is_fast_at(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mcpu", ["cascadelake", "x86-64-v2", "neoverse-v1"])
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "cascadelake", "x86-64-v2", "neoverse-v1"])
 @pytest.mark.cases(1)
 def test_one_thread_and_many_run_the_same_code_of_a_block(mcpu: str) -> None:
     made = functions(mcpu, 6)

@@ -25,7 +25,7 @@ OWN_CODE = (  # of its own kind: dtypes, links, labels, classes, empty and uneve
 )
 """Models of which each asks for other code. That the reference walk has the bits of all models is
 what `test_frontend_xgboost` holds."""
-BY_DEFAULT = ("regression", "single_leaves", "softprob")
+BY_DEFAULT = ("single_leaves", "softprob")
 """Models with their default schedules, which take ten times as long to compile."""
 BY_DEFAULT_TOO = {*OWN_CODE, *[name for name in MODELS if name not in OWN_CODE][::3]}
 """Models that the long tests also build with these."""

@@ -68,12 +68,13 @@ SCHEDULES = {
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_every_order_of_loops_has_the_bits_of_the_model(order: tuple[str, ...]) -> None:
     forest = model(WIDTHS[ORDERS.index(order) % len(WIDTHS)])
-    check_results(forest, tvm_forest.new_schedule(forest).reorder(*order), SIZES, (1,))
+    sch = tvm_forest.new_schedule(forest).reorder(*order)
+    check_results(forest, sch, SIZES, (1,), outputs=("margin",))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.cases(5)
+@pytest.mark.cases(3)
 def test_a_schedule_computes_what_the_model_says(name: str) -> None:
     check_results(model(7), SCHEDULES[name], SIZES, outputs=("margin", "per_tree"))
 
@@ -119,7 +120,7 @@ def test_rows_beyond_a_guard_around_concurrent_trees_are_left_to_others(target: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", sorted(set(LAYOUTS) - {"levels", "octets", "pieces"}))
-@pytest.mark.cases(4)
+@pytest.mark.cases(3)
 def test_every_layout_holds_the_numbers_of_leaves(layout: str) -> None:
     forest = model(WIDTHS[sorted(LAYOUTS).index(layout) % len(WIDTHS)])
     forest = replace(forest, hits=forest.is_leaf.astype(np.int64))

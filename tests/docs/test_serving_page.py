@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ pytest.importorskip("httptools", reason="the extra `serve` is not installed")
 pytest.importorskip("orjson", reason="the extra `serve` is not installed")
 pytest.importorskip("tritonclient")
 pytest.importorskip("grpc", reason="the extra `grpc` is not installed")
-pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+if find_spec("mlflow") is None:  # it is imported where the page runs: that takes seconds
+    pytest.skip("the extra `mlflow` is not installed", allow_module_level=True)
 
 import served
 from served import PATIENCE_S, STATUSES

@@ -40,6 +40,8 @@ import tvm_forest
 from tvm_forest import ForestClassifier, ForestRegressor, InputError, UnsupportedModel
 from tvm_forest.estimators.forests import METHODS
 
+pytestmark = pytest.mark.usefixtures("kept_code")  # tests compile the same models
+
 ROWS = models.data()[0]
 
 
@@ -283,7 +285,7 @@ def test_ensembles_and_scorers_find_in_a_compiled_forest_what_they_find_in_its_s
 
 def test_a_regressor_predicts_and_scores() -> None:
     booster, target = models.MODELS["regression"](), models.data()[1]
-    found = ForestRegressor(booster, n_jobs=1)
+    found = ForestRegressor(booster, lambda start: start, n_jobs=1)
     np.testing.assert_array_equal(found.predict(ROWS), models.values(booster, ROWS)[:, 0])
     assert 0.5 < found.score(ROWS, target) < 1
 

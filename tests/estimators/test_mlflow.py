@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import xgboost
 
-pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+if find_spec("mlflow") is None:
+    pytest.skip("the extra `mlflow` is not installed", allow_module_level=True)
 
 import lightgbm
-import mlflow
 
-import tvm_forest.mlflow
+import tvm_forest
 from tvm_forest.errors import InputError
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor import saving
 from tvm_forest.system import code_cache
 
+if TYPE_CHECKING:
+    import mlflow
+
+    import tvm_forest.mlflow
+
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Import MLflow where its tests run, and not where they are collected: it takes seconds."""
+    globals()["mlflow"] = importlib.import_module("mlflow")
+    importlib.import_module("tvm_forest.mlflow")
 
 
 @pytest.fixture(scope="module")

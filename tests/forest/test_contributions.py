@@ -22,6 +22,8 @@ from tvm_forest.forest.contributions import ContributionTables
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
 
+pytestmark = pytest.mark.usefixtures("kept_code")  # many tests build one model
+
 CATEGORIES = 9
 
 

@@ -19,6 +19,8 @@ from tvm_forest.forest.contributions import find_players
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.frontends import load
 
+pytestmark = pytest.mark.usefixtures("kept_code")  # one model is built in several ways
+
 SEEDS = [0, pytest.param(1, marks=pytest.mark.long)]
 NAMES = ["a", "b", "c", "d"]
 TEXTS = ["c", "d"]
@@ -75,7 +77,7 @@ def test_catboost(name: str, seed: int) -> None:
     np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-12)
     margins = predictor.predict_margin(rows)
     np.testing.assert_allclose(found.sum(axis=-1), margins, rtol=0, atol=1e-12)
-    if seed == 0:
+    if seed == 1 or name in ("texts together", "classes"):  # each is code of its own
         pairs = predictor.predict_interactions(rows)
         theirs = model.get_feature_importance(pool, type="ShapInteractionValues")
         np.testing.assert_allclose(pairs[..., :-1, :-1], theirs[..., :-1, :-1], rtol=0, atol=1e-12)

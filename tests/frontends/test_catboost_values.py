@@ -13,6 +13,8 @@ import tvm_forest
 from catboost_models import MODELS, data, with_leaves
 from tvm_forest import InputError
 
+pytestmark = pytest.mark.usefixtures("kept_code")  # models that differ in leaves alone
+
 LOSSES = ["RMSE", "Poisson", "RMSEWithUncertainty", "Logloss", "MultiClass", "MultiClassOneVsAll"]
 
 

@@ -104,7 +104,7 @@ def test_the_bias_belongs_to_the_first_trees(name):
     assert predictor.forest.sum_scale == 0.7
     rows = rows_for(predictor.forest)
     assert np.array_equal(predictor.predict_margin(rows), margins(model, rows))
-    # Some rounds of the other model are compiled anew, by default schedules.
+    # Some rounds of the other model are compiled anew.
     for begin, end in ((0, 3), (2, 7))[: 2 if name == "regressor" else 1]:
         expected = margins(model, rows, ntree_start=begin, ntree_end=end)
         found = predictor.predict_margin(rows, iteration_range=(begin, end))

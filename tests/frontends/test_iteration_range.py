@@ -200,6 +200,25 @@ def test_a_range_has_the_code_of_the_whole_in_every_layout(name: str) -> None:
         np.testing.assert_array_equal(part.predict_margin(rows), wanted)
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_range_that_is_compiled_anew_is_so_by_the_function_of_the_whole(fits: bool) -> None:
+    rows = models.data()[0]
+    trained = RandomForestClassifier(5, max_depth=4, n_jobs=1, random_state=0)
+    forest = tvm_forest.load(trained.fit(rows, models.labels(3)))
+
+    def make(start: Any) -> Any:
+        if fits:
+            return start.represent_as("sparse")
+        return start.split("tree", "first", "last", 3)  # there are no 3 trees in the range
+
+    part = tvm_forest.build(forest, schedule=make).rounds(1, 3)
+    wanted = of_rounds(forest, rows, (1, 3))
+    np.testing.assert_array_equal(part.predict_margin(rows), wanted)
+    default = tvm_forest.default_schedules(part.forest)
+    made = {1: tvm_forest.new_schedule(part.forest).represent_as("sparse")}
+    assert part.schedules == (made if fits else default) and made != default
+
+
 def test_a_range_is_made_once_and_the_whole_range_is_the_predictor_itself() -> None:
     predictor = build(models.MODELS["regression"]())
     assert predictor.rounds(0, 3) is predictor.rounds(0, 3)

@@ -79,47 +79,48 @@ def test_a_type_is_shown_beside_the_layout() -> None:
 
 FIRST_WIDE = int(np.argmax(WIDE.feature > 255))
 DOUBLE = forest_of([Split(1, 0.1, 1.0, Split(0, 0.5, 2.0, 3.0))], dtype="float64")
-OVERFLOWS = {
+
+OVERFLOWS: dict[str, tuple[Any, tuple[str, int, dict[str, str]], str]] = {
     "a feature": (
-        typed(WIDE, "packed", 1, feature="uint8"),
         WIDE,
+        ("packed", 1, {"feature": "uint8"}),
         f"represent_as: argument 'feature': {WIDE.name_first(WIDE.feature > 255)}: feature "
         f"{WIDE.feature[FIRST_WIDE]} does not fit 'uint8'; use a wider type, or leave it out",
     ),
     "a feature of a tile": (
-        typed(WIDE, "sparse", 4, feature="uint8"),
         WIDE,
+        ("sparse", 4, {"feature": "uint8"}),
         f"represent_as: argument 'feature': tree {WIDE.node_tree[FIRST_WIDE]}, node ",
     ),
     "a threshold": (
-        typed(DOUBLE, "sparse", 2, threshold="float32"),
         DOUBLE,
+        ("sparse", 2, {"threshold": "float32"}),
         "represent_as: argument 'threshold': tree 0, node 0: threshold 0.1 does not fit 'float32'",
     ),
     "a child": (
-        typed(full_forest(1, 16), "packed", 1, feature="uint16"),
-        full_forest(1, 16),
+        None,
+        ("packed", 1, {"feature": "uint16"}),
         "represent_as: argument 'feature': tree 0, node ",
     ),
     "features that fill no word": (
-        typed(NARROW, "sparse", 2, feature="uint8"),
         NARROW,
+        ("sparse", 2, {"feature": "uint8"}),
         "represent_as: argument 'feature': 2 numbers of 'uint8' do not fill the words of a tile",
     ),
     "a layout without this choice": (
-        typed(NARROW, "packed", 1, threshold="float64"),
         NARROW,
+        ("packed", 1, {"threshold": "float64"}),
         "represent_as: argument 'threshold': layout 'packed' holds it in a type of its own, not as "
         "'float64'; leave it out",
     ),
     "other types of the field": (
-        typed(NARROW, "packed", 1, feature="uint32"),
         NARROW,
+        ("packed", 1, {"feature": "uint32"}),
         "represent_as: argument 'feature': layout 'packed' holds it as uint8 or uint16, not as",
     ),
     "a layout without tiles": (
-        typed(NARROW, "sparse", 1, feature="uint8"),
         NARROW,
+        ("sparse", 1, {"feature": "uint8"}),
         "represent_as: argument 'feature': layout 'sparse' has no choice without tiles; leave it",
     ),
 }
@@ -127,9 +128,10 @@ OVERFLOWS = {
 
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_a_value_that_does_not_fit_its_type_is_named(name: str) -> None:
-    sch, forest, message = OVERFLOWS[name]
+    forest, (layout, tiles, types), message = OVERFLOWS[name]
+    forest = forest or full_forest(1, 16)  # not drawn where the tests are collected
     with pytest.raises(BuildError) as caught:
-        tvm_forest.build(forest, schedule=sch)
+        tvm_forest.build(forest, schedule=typed(forest, layout, tiles, **types))
     assert str(caught.value).startswith(message)
 
 

@@ -26,7 +26,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 import tvm_forest
 from drawn_schedules import drawn_schedule
-from forests import drawn_forest
+from forests import drawn_forest, full_forest
 from scheduled_models import MODELS, forest_named
 from schedules import in_blocks
 from tvm_forest import compiler
@@ -136,6 +136,7 @@ def test_models_of_one_kind_have_the_same_code(first: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.cases(15, others="long")
 def test_code_asks_a_forest_for_nothing_that_its_kind_does_not_say(name: str) -> None:
     forest = forest_named(name, seen=False)
     asked = set[str]()
@@ -271,12 +272,12 @@ def test_of_code_that_there_is_no_room_for_no_kind_is_kept(
     replace_file = archive.replace_file
 
     def fill(path: Path, data: bytes, **how: Any) -> None:
-        if len(data) > 20_000:
+        if len(data) > 10_000:
             raise OSError(errno.ENOSPC, "no room")
         replace_file(path, data, **how)
 
     monkeypatch.setattr(archive, "replace_file", fill)
-    forest = tvm_forest.load(train(0))
+    forest = full_forest(2, 2)
     rows = hard_rows(forest, 70)
     found = tvm_forest.build(forest).predict_margin(rows)
     assert np.array_equal(found, forest.predict_reference(rows)[:, 0])

@@ -16,7 +16,7 @@ import pytest
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
 from models import MODELS
-from schedules import check_results, in_blocks, odd_forest
+from schedules import OUTPUTS, check_results, in_blocks, odd_forest
 from tvm_forest import layouts
 from tvm_forest.errors import BuildError, ScheduleError
 from tvm_forest.forest import LEAF, Forest
@@ -50,10 +50,10 @@ WALKS: dict[str, Callable[[Schedule], Schedule]] = {
 }
 
 
-def check_layout(forest: Forest, layout: str, walk: str) -> None:
+def check_layout(forest: Forest, layout: str, walk: str, outputs: Any = ("margin",)) -> None:
     sch = WALKS[walk](tvm_forest.new_schedule(forest).represent_as(layout))
     assert sch.keeps_order
-    check_results(forest, sch, SIZES, jobs=(1,))
+    check_results(forest, sch, SIZES, jobs=(1,), outputs=outputs)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -85,11 +85,11 @@ def test_infinite_thresholds_are_compared_in_every_layout(layout: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("walk", WALKS)
-@pytest.mark.cases(10)
+@pytest.mark.cases(6)
 def test_odd_forests_have_the_bits_of_the_model(walk: str, layout: str) -> None:
     """Each case takes the next seed, so trees of all kinds meet all layouts."""
     at = 4 * list(WALKS).index(walk) + LAYOUTS.index(layout)
-    check_layout(odd_forest(at), layout, walk)
+    check_layout(odd_forest(at), layout, walk, OUTPUTS)
 
 
 @pytest.mark.slow

@@ -86,7 +86,10 @@ def test_nothing_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_select", "_walk_list"):
         monkeypatch.setattr(BitWalk, name, refuse)
     forest = model([3, 2, 3], dtype="float64")
-    check_results(forest, in_blocks(forest, "bitsliced", 64), (65,), jobs=(1,), outputs=("margin",))
+    lowered = tvm_forest.lower(forest, schedule=in_blocks(forest, "bitsliced", 64))
+    assert lowered.after["predict"]
+    with pytest.raises(AssertionError, match="a selection"):  # of other trees there are some
+        tvm_forest.lower(mixed(), schedule=in_blocks(mixed(), "bitsliced", 64))
 
 
 @pytest.mark.slow
@@ -116,7 +119,8 @@ def test_other_trees_beside_them_are_exact(rows: int) -> None:
 @pytest.mark.cases(1)
 def test_vectors_of_several_trees_are_added_in_order(width: int) -> None:
     forest = with_vectors(model([4, 3, 4, 4, 2], dtype="float64"), width)
-    check_results(forest, in_blocks(forest, "bitsliced", 64), (1, 65, 130), jobs=(1,))
+    sch = in_blocks(forest, "bitsliced", 64)
+    check_results(forest, sch, (1, 65, 130), jobs=(1,), outputs=("margin", "per_tree"))
 
 
 @pytest.mark.slow

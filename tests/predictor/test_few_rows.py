@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import pickle
 import sys
@@ -47,6 +48,12 @@ FORESTS = {
 
 def build(forest: Any) -> tvm_forest.Predictor:
     return tvm_forest.build(forest, schedule=lambda start: start)
+
+
+@functools.cache
+def plain() -> tvm_forest.Predictor:
+    """A model that many tests ask, and none changes."""
+    return build(drawn_forest(9, 4))
 
 
 def builtins(predictor: tvm_forest.Predictor) -> tuple[Any, Any]:
@@ -126,7 +133,7 @@ TAKEN = {*("turned", "in Fortran's order", "i8", "f2", "?", ">f4", ">f8", "g", "
 
 @pytest.mark.parametrize("name", ODD)
 def test_rows_of_other_kinds_go_the_other_way(name: str) -> None:
-    predictor = build(drawn_forest(9, 4))
+    predictor = plain()
     for call in builtins(predictor):
         assert call(ODD[name]) is None
     if name in TAKEN:
@@ -135,7 +142,7 @@ def test_rows_of_other_kinds_go_the_other_way(name: str) -> None:
 
 
 def test_rows_that_are_only_read_or_transposed_twice_are_taken() -> None:
-    call, _ = builtins(build(drawn_forest(9, 4)))
+    call, _ = builtins(plain())
     fixed = PLAIN.copy()
     fixed.flags.writeable = False
     for rows in (fixed, PLAIN.T.T, PLAIN[1:], pickle.loads(pickle.dumps(PLAIN))):

@@ -25,6 +25,8 @@ from tvm_forest.layouts import SIMDIZED, SIMDIZED_TREES
 from tvm_forest.layouts.protocol import OWN
 from tvm_forest.schedule_prims import Schedule
 
+pytestmark = pytest.mark.usefixtures("kept_code")  # most tests build one model
+
 FOREST = drawn_forest(9, 5, seed=3, base=[0.5, -0.25, 1.0])
 
 

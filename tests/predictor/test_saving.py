@@ -136,11 +136,14 @@ def is_compiled_anew(predictor: tvm_forest.Predictor) -> bool:
 @pytest.mark.parametrize("name", ["regression", "softmax", "logistic", "estimator_classifier"])
 @pytest.mark.cases(1)
 def test_a_loaded_predictor_gives_the_bits_of_the_saved_one(name: str, tmp_path: Path) -> None:
-    compiled = tvm_forest.build(MODELS[name]())
+    start = tvm_forest.new_schedule(MODELS[name]())
+    several = {1: start, 16: start.tile("batch", "b0", "b1", 16).parallel("b0")}
+    compiled = tvm_forest.build(MODELS[name](), schedule=several)
     compiled.save(tmp_path / "model")
     loaded = tvm_forest.load_predictor(tmp_path / "model", MODELS[name]())
     rows = hard_rows(compiled.forest, 65, seed=2)
     assert results(loaded, rows) == results(compiled, rows)
+    assert loaded.schedules == several
     assert loaded.forest.signature == compiled.forest.signature
 
 
@@ -289,7 +292,8 @@ def test_another_process_needs_no_training_library(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["loaded", "unpickled"])
+@pytest.mark.parametrize("way", ["unpickled", "loaded"])
+@pytest.mark.cases(1, others="long")
 def test_a_predictor_of_a_fresh_process_has_all_methods(way: str, file: Path) -> None:
     expected = saved()
     if way == "unpickled":  # with all that was compiled since it was saved

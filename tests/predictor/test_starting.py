@@ -208,7 +208,7 @@ def test_a_second_process_builds_without_the_compiler(
     import xgboost
 
     data = np.random.default_rng(0).normal(size=(99, 4)).astype(np.float32)
-    model = xgboost.train({"max_depth": 3}, xgboost.DMatrix(data, data[:, 0] > 0), 9)
+    model = xgboost.train({"max_depth": 2}, xgboost.DMatrix(data, data[:, 0] > 0), 6)
     model.save_model(tmp_path / "model.json")
     forest = tvm_forest.load(replace(tvm_forest.load(model), base_score=np.array([0.25])))
     values, arrays = to_fields(forest)
@@ -232,7 +232,7 @@ def test_a_new_process_imports_little_for_a_model_of_a_known_kind(
 
     data = np.random.default_rng(0).normal(size=(99, 4)).astype(np.float32)
     for name, scale in (("first", 1), ("newer", 2)):
-        trained = xgboost.train({"max_depth": 3}, xgboost.DMatrix(data, scale * data[:, 0]), 9)
+        trained = xgboost.train({"max_depth": 1}, xgboost.DMatrix(data, scale * data[:, 0]), 2)
         trained.save_model(tmp_path / f"{name}.ubj")
     tvm_forest.build(tmp_path / "first.ubj")
     np.save(tmp_path / "rows.npy", data)
@@ -255,7 +255,8 @@ def test_default_schedules_of_another_machine_are_chosen_anew(
     cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(machines.VARIABLE, str(tmp_path / "machine.json"))
-    tvm_forest.build(FORESTS["classes"])
+    forest = drawn_forest(6, 3, base=(0.1, 0.2, 0.3), dtype="float64")  # compiles fast
+    tvm_forest.build(forest)
     chosen = list[Any]()
     choose = compiling.kept_choices.keep_or_choose
 
@@ -264,11 +265,11 @@ def test_default_schedules_of_another_machine_are_chosen_anew(
         return chosen[-1]
 
     monkeypatch.setattr(compiling.kept_choices, "keep_or_choose", listen, raising=False)
-    tvm_forest.build(FORESTS["classes"])
+    tvm_forest.build(forest)
     assert not chosen
     own = replace(machines.shipped_machines()[0], name=cpu_name())
     (tmp_path / "machine.json").write_text(own.to_json(), encoding="utf-8")
-    assert tvm_forest.build(FORESTS["classes"]).schedules == chosen[0]
+    assert tvm_forest.build(forest).schedules == chosen[0]
 
 
 def test_instructions_that_linux_tells_are_those_that_llvm_knows() -> None:

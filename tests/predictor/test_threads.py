@@ -21,12 +21,12 @@ from tvm_forest.schedule_prims import Schedule
 
 pytestmark = pytest.mark.optimised
 
-CALLERS, CALLS = 8, 200
+CALLERS, CALLS = 8, 90
 
 
 @functools.cache
 def predictor() -> tvm_forest.Predictor:
-    return tvm_forest.build(FOREST)
+    return tvm_forest.build(FOREST, schedule={1: START, 64: EXACT})
 
 
 @functools.cache
@@ -96,6 +96,11 @@ INEXACT = {
 }
 
 
+@functools.cache
+def inexact(name: str) -> tvm_forest.Predictor:
+    return tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
+
+
 def results_of_many_callers(predictor: Any, rows: Any) -> list[Any]:
     """Call from 8 threads at once, 1,000 times in total; returns all margins."""
     start = threading.Barrier(CALLERS, timeout=600)
@@ -123,8 +128,7 @@ def test_a_thousand_calls_of_one_schedule_give_the_same_bits(sch: Schedule) -> N
 @pytest.mark.parametrize("name", INEXACT)
 @pytest.mark.cases(2, others="long")
 def test_a_thousand_calls_with_sums_of_their_own_stay_within_the_bound(name: str) -> None:
-    predictor = tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
-    rows = hard_rows(FOREST, 130, seed=1)
+    predictor, rows = inexact(name), hard_rows(FOREST, 130, seed=1)
     margins, bound = FOREST.predict_reference(rows), rounding_bound(FOREST, rows)
     results = results_of_many_callers(predictor, rows)
     assert all(np.all(np.abs(margin - margins) <= bound) for margin in results)
@@ -136,8 +140,7 @@ def test_a_thousand_calls_with_sums_of_their_own_stay_within_the_bound(name: str
 @pytest.mark.cases(3, others="long")
 def test_private_sums_are_the_same_from_call_to_call(name: str, n_jobs: int) -> None:
     """They are added in one order, whichever thread ends first."""
-    predictor = tvm_forest.build(FOREST, schedule=INEXACT[name], exact=False)
-    rows = hard_rows(FOREST, 130, seed=2)
+    predictor, rows = inexact(name), hard_rows(FOREST, 130, seed=2)
     results = [predictor.predict_margin(rows, n_jobs=n_jobs) for _ in range(200)]
     assert len({margin.tobytes() for margin in results}) == 1
 
@@ -165,8 +168,7 @@ def longest_halt(work: Callable[[], Any]) -> float:
 def test_other_threads_run_while_a_batch_is_computed(n_jobs: int) -> None:
     rows = np.tile(hard_rows(FOREST, 1000), (700, 1))
     predictor().predict(rows[:200], n_jobs=n_jobs)
-    halts = [longest_halt(lambda: predictor().predict(rows, n_jobs=n_jobs)) for _ in range(3)]
-    assert min(halts) < 0.5
+    assert any(longest_halt(lambda: predictor().predict(rows, n_jobs=n_jobs)) < 0.5 for _ in "123")
 
 
 @pytest.mark.slow

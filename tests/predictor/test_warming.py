@@ -62,17 +62,18 @@ for wait in (True, False):
 def test_models_like_one_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in this process, nor by a bundle where TVM is not installed."""
     draw_few(monkeypatch, tmp_path, 3, 100, 120)
+    known = drawn_forest(3, 2, dtype="float64")  # compiles fast
     target, file = {"kind": "llvm", "mcpu": "x86-64-v2"}, tmp_path / "of_v2.kernels"
     told = list[tuple[int, int]]()
-    first = tvm_forest.warm(full_forest(3, 2), target, out=file, done=lambda *x: told.append(x))
-    drawn = drawn_models.list_drawn(canonicalize(full_forest(3, 2)))
+    first = tvm_forest.warm(known, target, out=file, done=lambda *x: told.append(x))
+    drawn = drawn_models.list_drawn(canonicalize(known))
     asked = sum(x.is_compiled for x in drawn)
     assert first.models == len(drawn)
     assert told == [(k, len(drawn) + asked) for k in range(1, len(drawn) + asked + 1)]
     assert 0 < first.compiled <= asked
-    assert tvm_forest.warm(full_forest(3, 2), target) == warming.Warmed(len(drawn), compiled=0)
+    assert tvm_forest.warm(known, target) == warming.Warmed(len(drawn), compiled=0)
     model = drawn_models.Drawn(drawn_models.TreeShape(3), 110, drawn_models.BINS)
-    forest = drawn_models.draw_forest(canonicalize(full_forest(3, 2)), model)
+    forest = drawn_models.draw_forest(canonicalize(known), model)
     assert find_known(BuildRequest.of(forest, None, parse_target(target))) is not None
     rows = hard_rows(forest, 200)
     wanted = forest.predict_reference(rows)[:, 0]

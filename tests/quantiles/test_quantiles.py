@@ -61,7 +61,15 @@ def list_samples(predictor: QuantilePredictor, row: Any, output: int = 0) -> Any
     return np.sort(found)
 
 
-@pytest.mark.parametrize("name", MODELS)
+ALIKE = {"whole_leaves", "shallow", "stumps", "few_per_leaf", "no_bootstrap", "one_tree"}
+ALIKE |= {"two_trees", "ties_single", "weighed_single", "monotonic", "extra_whole"}
+ALIKE |= {"many_rows_single"}
+"""Models of each of whose options another one is a case."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.long] * (x in ALIKE)) for x in MODELS]
+)
 def test_predictions_are_those_of_the_library(name: str) -> None:
     model = MODELS[name]()
     predictor, rows = build(model), hard(model)

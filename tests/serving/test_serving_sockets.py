@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ BEGUN = {
 }
 
 
-def test_a_request_that_does_not_end_is_408(port: int) -> None:
+def leave_requests_without_end(port: int) -> None:
     """All connections wait for their ends at the same time."""
     with contextlib.ExitStack() as stack:
         first, later = (
@@ -120,7 +121,7 @@ def test_a_request_that_does_not_end_is_408(port: int) -> None:
             assert read_answer(later[name])[0] == 408, name
 
 
-def test_a_client_that_sends_drop_by_drop_gets_no_more_time(port: int) -> None:
+def send_drop_by_drop(port: int) -> None:
     with connect(port) as connection:
         connection.settimeout(0.1)
         for drop in request(to_json(ROW)):
@@ -134,11 +135,19 @@ def test_a_client_that_sends_drop_by_drop_gets_no_more_time(port: int) -> None:
     raise AssertionError("it had all the time it wanted")
 
 
-def test_a_client_that_says_nothing_is_let_go(port: int) -> None:
+def say_nothing(port: int) -> None:
     with connect(port) as silent, connect(port) as other:
         other.sendall(b"\r\n")
         for connection in (silent, other):
             assert read_answer(connection) == (0, b"")
+
+
+def test_slow_clients_are_told_408_or_let_go(port: int) -> None:
+    """All of them wait for the same seconds; drops give no more time."""
+    clients = (leave_requests_without_end, send_drop_by_drop, say_nothing)
+    with ThreadPoolExecutor(len(clients)) as pool:
+        for done in [pool.submit(client, port) for client in clients]:
+            done.result()
 
 
 def test_a_client_that_takes_no_answers_is_let_go(port: int) -> None:

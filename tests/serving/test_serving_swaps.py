@@ -198,9 +198,9 @@ def test_a_server_that_watches_its_files_reads_what_is_whole(
 
 
 def test_a_server_that_does_not_wait_answers_with_the_same_bits(tmp_path: Path) -> None:
-    model = train()
+    model = train(max_depth=1)
     model.save_model(tmp_path / "m.json")
-    predictor = tvm_forest.build(tmp_path / "m.json")
+    predictor = tvm_forest.build(tmp_path / "m.json", schedule=lambda start: start)
     rows = hard_rows(predictor.forest, 40)
     process, port = start(str(tmp_path / "m.json"), "--no-wait")
     url = f"http://127.0.0.1:{port}/v2/models/m/infer"

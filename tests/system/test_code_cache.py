@@ -148,12 +148,14 @@ def test_arrays_that_were_changed_are_made_anew(change: Any, folder: Path) -> No
 def test_a_model_that_is_built_again_is_not_laid_out_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = tvm_forest.build(FOREST)
+    forest = drawn_forest(12, 4, base=(0.1,), dtype="float64")  # compiles fast by default too
+    rows = hard_rows(forest, 33, seed=1)
+    first = tvm_forest.build(forest)
     for name in ("lay_out", "compiler", "heuristic"):
         monkeypatch.setattr(compiling, name, None)
-    again = tvm_forest.build(FOREST)
+    again = tvm_forest.build(forest)
     assert np.array_equal(again.columns, first.columns)
-    assert np.array_equal(again.predict_margin(ROWS), EXPECTED)
+    assert np.array_equal(again.predict_margin(rows), forest.predict_reference(rows)[:, 0])
     for name, arrays in first.arguments.items():
         for old, new in zip(arrays, again.arguments[name], strict=True):
             assert (
@@ -461,15 +463,15 @@ def build_and_compare(barrier: Any, found: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the process has threads, of OpenBLAS
-def test_eight_processes_that_build_at_once_share_the_cache(folder: Path) -> None:
+def test_four_processes_that_build_at_once_share_the_cache(folder: Path) -> None:
     tvm_forest.build(FOREST, schedule=START)  # what all of them import
     CodeCache(folder).clear()
     fork = get_context("fork")
-    barrier, found = fork.Barrier(8), fork.Queue()
-    children = [fork.Process(target=build_and_compare, args=(barrier, found)) for _ in range(8)]
+    barrier, found = fork.Barrier(4), fork.Queue()
+    children = [fork.Process(target=build_and_compare, args=(barrier, found)) for _ in range(4)]
     for child in children:
         child.start()
-    assert [found.get(timeout=1200) for _ in children] == [True] * 8
+    assert [found.get(timeout=1200) for _ in children] == [True] * 4
     for child in children:
         child.join()
     assert len(entries(folder)) == 3 == len(list(folder.iterdir()))

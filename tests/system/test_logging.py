@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tvm_forest
-from forests import full_forest
+from forests import drawn_forest
 from tvm_forest.cli import main
 from tvm_forest.system import code_cache
 
@@ -28,7 +28,7 @@ def messages(caplog, room):
 
 
 def test_compiling_is_told_and_so_is_the_cache(cache, caplog):
-    forest = full_forest(3, 2)
+    forest = drawn_forest(3, 2, dtype="float64")  # compiles fast
     tvm_forest.build(forest)
     (compiled,) = messages(caplog, "compiler")
     assert "compiled for {'kind': 'llvm'} in" in compiled
@@ -40,7 +40,7 @@ def test_compiling_is_told_and_so_is_the_cache(cache, caplog):
 
 
 def test_a_damaged_entry_of_the_cache_is_told(cache, caplog):
-    forest = full_forest(3, 2)
+    forest = drawn_forest(3, 2, dtype="float64")  # compiles fast
     tvm_forest.build(forest)
     files = list(cache.iterdir())
     for file in files:
@@ -67,6 +67,7 @@ def test_models_that_are_read_are_told(tmp_path, caplog):
 @pytest.mark.parametrize(
     "options, rooms", [([], set()), (["-v"], {"frontends"}), (["-vv"], {"frontends", "search"})]
 )
+@pytest.mark.cases(2, others="long")
 def test_the_command_line_says_more_with_every_v(tmp_path, options, rooms):
     import xgboost
 

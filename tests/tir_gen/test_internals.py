@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from internals_page import PACKAGE, PAGE, find_users, list_names, page_text, sources
+from internals_page import PACKAGE, PAGE, find_users, list_names, list_nodes, page_text, sources
 from tvm_forest.tir_gen.internals.table import KINDS, TABLE, Internal
 from tvm_internals import CHECKS, find_fault
 
@@ -66,9 +66,9 @@ def test_no_name_is_written_out_elsewhere() -> None:
 
 
 def list_literals() -> Iterator[tuple[str, str]]:
-    for file, text in sources().items():
+    for file in sources():
         is_ours = file.endswith(".py") and not file.startswith("tir_gen/internals/")
-        for node in ast.walk(ast.parse(text)) if is_ours else ():
+        for node in list_nodes(file) if is_ours else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield file, node.value
 

@@ -95,7 +95,7 @@ def schedule(forest: Forest, form: str, together: str, layout: str) -> Schedule:
 @pytest.mark.slow
 @pytest.mark.parametrize("together", TOGETHER)
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.cases(6)
+@pytest.mark.cases(4)
 def test_every_form_of_walk_gives_the_bits_of_the_model(form: str, together: str) -> None:
     """Each form with each number of walks at a time, on a model that changes from case to case."""
     at = list(product(FORMS, TOGETHER)).index((form, together))
@@ -109,7 +109,7 @@ def test_every_form_of_walk_gives_the_bits_of_the_model(form: str, together: str
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("together", ["one by one", "4 lanes", "8 lanes", "3 rows"])
 @pytest.mark.parametrize("form", ["loop", "straight"])
-@pytest.mark.cases(6, others="long")
+@pytest.mark.cases(3, others="long")
 def test_stumps_are_walked_in_lanes(form: str, together: str, layout: str) -> None:
     forest = models()["stumps"]
     check_every_size(forest, schedule(forest, form, together, layout))
@@ -176,7 +176,7 @@ def leaf_wise_tree(depth: int, seed: int) -> Split:
 @pytest.mark.slow
 @pytest.mark.parametrize("together", ["one by one", "2 trees", "8 rows", "4 lanes"])
 @pytest.mark.parametrize("form", ["loop", "straight", "peel 3"])
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 def test_a_leaf_wise_tree_of_depth_30(form: str, together: str) -> None:
     forest = forest_of([leaf_wise_tree(30, 0), 0.5, leaf_wise_tree(30, 1), Split(0, 0.5, 1.0, 2.0)])
     assert forest.depths.tolist() == [30, 0, 30, 1]

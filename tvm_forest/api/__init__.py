@@ -2,8 +2,7 @@
 
 takes: a model in any form; gives: Forest, Profile, Schedule, IRModules, Predictor, Report.
 
-No other part of the package picks defaults. TVM is imported when the first model is built. Each
-function that takes a model raises what `load` raises, too.
+Only this part picks defaults. The first build imports TVM. What takes models raises as `load` does.
 """
 
 from __future__ import annotations

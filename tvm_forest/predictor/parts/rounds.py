@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import InputError, UnsupportedModel
+from ...errors import BuildError, InputError, ScheduleError, UnsupportedModel
 from ...forest import Array, Forest
 from ...forest.rewrites.ordering import count_rounds, find_rounds, silence_rounds, take_rounds
 from ...layouts.laying_out import Compiled, LaidOut, lay_out
@@ -170,9 +170,26 @@ def list_layouts(laid_out: LaidOut) -> list[Any]:
 
 def _build(whole: Predictor, forest: Forest) -> Predictor:
     """Compile a variant of a model for the same target and number of threads."""
-    built = building.build(BuildRequest.of(forest, None, whole.target))
+    built = _build_as_asked(whole, forest)
+    built = built or building.build(BuildRequest.of(forest, None, whole.target))
     built.n_jobs = whole.n_jobs
     return built
+
+
+def _build_as_asked(whole: Predictor, forest: Forest) -> Predictor | None:
+    """Compile a variant by the schedules, or the function that makes them, of `whole`.
+
+    Returns:
+        Predictor: None if `whole` has default schedules, or if its own do not fit the variant or
+        add leaves in another order.
+    """
+    given = whole.request.given
+    if given is None:
+        return None
+    try:
+        return building.build(building.plan(forest, given, whole.target, exact=True))
+    except (BuildError, ScheduleError):
+        return None
 
 
 def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
