@@ -85,12 +85,11 @@ def compile_forest(
         request: what to compile.
         laid_out: result of `lay_out` for the request, if it is known already.
         anew: compile even if the cache has the machine code, so that source texts can be shown.
-        about: a text that identifies the code as fully as the lowered functions do, such as their
-            kinds; "" to print the functions, which takes as long as some passes.
+        about: a text that identifies the code as the lowered functions do, such as their kinds; ""
+            to print them, which takes as long as some passes.
 
     Raises:
-        ScheduleError: a schedule does not walk as its layout requires, or exceeds the limits of a
-            GPU.
+        ScheduleError: a schedule does not walk as its layout requires, or exceeds a GPU's limits.
         BuildError: a layout cannot hold the model, or TVM fails.
         InputError: the target is unknown.
     """
@@ -103,9 +102,9 @@ def compile_forest(
         begin = time.perf_counter()
         library = _compile_lowered(lowered.after, request.schedules, target)
         library = keeper.keep(key, library) if keeper else library
-        seconds, batches = time.perf_counter() - begin, sorted(request.schedules)
         told = "%s: compiled for %s in %.2f s, for batches from %s rows on"
-        LOG.info(told, ", ".join(request.outputs), target.to_dict(), seconds, batches)
+        about, seconds = ", ".join(request.outputs), time.perf_counter() - begin
+        LOG.info(told, about, target.to_dict(), seconds, sorted(request.schedules))
     return Compiled.of(library, laid_out, key, lowered.block_rows)
 
 
@@ -139,8 +138,7 @@ def lower(
     Raises:
         The same as `build`.
     """
-    schedules = arrange_by_batch(schedule, "lower")
-    request = BuildRequest.of(forest, schedules, target, outputs=outputs)
+    request = BuildRequest.of(forest, arrange_by_batch(schedule, "lower"), target, outputs=outputs)
     if target.on_gpu:  # with a CPU target, schedules for GPUs can be inspected too
         request.check_machine()
     stages, here = Stages(), tvm.transform.PassContext.current()
@@ -314,8 +312,8 @@ def compile_shared(name: str, emitted: tirx.PrimFunc, n_arrays: int, target: Tar
     Raises:
         BuildError, InputError: see `compile_forest`.
     """
-    made = _add_twin(emitted, name, n_arrays, cpu.tvm_target(target))
-    return _compile_lowered(tvm.IRModule(made), {}, target)
+    functions = _add_twin(emitted, name, n_arrays, cpu.tvm_target(target))
+    return _compile_lowered(tvm.IRModule(functions), {}, target)
 
 
 def _lower_function(

@@ -13,10 +13,13 @@ from ..target import parse_target
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure, and write the file that `build` and `tune` read from then on.
+    """Time this CPU's operations, and write them to `--out`, or to the user's own machine file.
+
+    `build` and `tune` read the user's own file from then on.
 
     Raises:
-        InputError: there is nowhere to write.
+        InputError: the file cannot be written; or `--out` is missing, and the user's own file is
+            turned off.
         BuildError: TVM cannot compile.
     """
     file = own_file() if options.out is None else options.out

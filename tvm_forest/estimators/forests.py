@@ -197,7 +197,12 @@ class _ForestEstimator(BaseEstimator):
         return self.forest_
 
     def _to_task(self, forest: Forest) -> Forest:
-        """Return the forest, to which a classifier adds missing labels; refuse the other kind."""
+        """Return the forest for this estimator's task; a classifier adds labels if it has none.
+
+        Raises:
+            UnsupportedModel: this is a regressor, and the forest predicts labels; or this is a
+                classifier, and the forest gives no probabilities of classes.
+        """
         raise NotImplementedError
 
     # -- predictions ------------------------------------------------------------------------------

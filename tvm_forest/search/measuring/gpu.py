@@ -1,6 +1,7 @@
-"""The functions that a child runs to measure on a GPU, or GPU code emulated on the CPU ("simt").
+"""Measures on a GPU, or GPU code that is emulated on the CPU ("simt"), in a child process.
 
-takes: a schedule as text; gives: `CallTimes`, measured by the GPU's own events.
+takes: a schedule as text; gives: `CallTimes`, by the GPU's own events, or for "simt" by the host's
+clock. Here is also how the parent finds out which GPU a target has.
 """
 
 from __future__ import annotations

@@ -48,7 +48,11 @@ class BankCoder(RowCoder):
         return self._code.group_size // LANES * item
 
     def declare(self, most: Any, scope: str) -> Any:
-        """Declare a buffer for groups of 32 coded rows."""
+        """Declare a buffer for at most `most` coded rows, see `RowCoder.declare`.
+
+        They lie in groups of 32. The last group may have room to spare, and so may the last part of
+        rows that are staged.
+        """
         groups = tirx.ceildiv(most, i64(LANES))
         rows = self._count_staged(most)
         if rows:
