@@ -31,10 +31,8 @@ from ..schedule_prims.batches import Edited
 from .untrainable import Untrainable
 
 METHODS = ("predict_proba", "predict_log_proba", "decision_function", "score_samples")
-"""Methods that a compiled classifier has only if its source estimator has them.
-
-Estimators that wrap a classifier, such as calibration, test which of them exist.
-"""
+"""Methods that a compiled classifier has only if its source estimator has them: those that wrap a
+classifier, such as calibration, test which of them exist."""
 
 
 def _split_in_two(margins: Array, scale: float) -> Array:
@@ -197,11 +195,9 @@ class _ForestEstimator(BaseEstimator):
         return self.forest_
 
     def _to_task(self, forest: Forest) -> Forest:
-        """Return the forest for this estimator's task; a classifier adds labels if it has none.
+        """Return the forest for this task; a classifier adds labels if it has none.
 
-        Raises:
-            UnsupportedModel: this is a regressor, and the forest predicts labels; or this is a
-                classifier, and the forest gives no probabilities of classes.
+        UnsupportedModel: a forest of labels for a regressor; one without probabilities otherwise.
         """
         raise NotImplementedError
 
@@ -313,8 +309,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
     @property
     def classes_(self) -> Array | list[Array]:
         """Labels (C,) in the order of `predict_proba`'s columns; a list for several targets."""
-        forest = self._of_model("classes_")
-        labels = forest.labels
+        labels = (forest := self._of_model("classes_")).labels
         assert labels is not None, "checked when the model was read"
         if len(forest.targets) < 2:
             return labels
