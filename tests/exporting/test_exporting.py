@@ -115,6 +115,16 @@ def test_a_loaded_predictor_is_exported_too(tmp_path: Path) -> None:
     assert "forest of 30 trees: (n, 5) -> (n, 1)" in (tmp_path / "model.h").read_text()
 
 
+@pytest.mark.slow
+def test_code_that_llvm_has_not_optimised_is_exported_too(tmp_path: Path) -> None:
+    forest = drawn_forest(3, 2)
+    plain = tvm_forest.build(
+        forest, {"kind": "llvm", "opt-level": 0}, tvm_forest.new_schedule(forest)
+    )
+    plain.export_library(tmp_path / "model.so")
+    assert (tmp_path / "model.so").exists()
+
+
 def test_other_targets_are_refused(tmp_path: Path) -> None:
     made = tvm_forest.build(drawn_forest(2, 2), "simt", each_row)
     with pytest.raises(UnsupportedModel, match="target 'simt': only code for CPUs and for GPUs of"):

@@ -42,6 +42,7 @@ static int release(int kind, int device, void *data) {
 HIDDEN void *(*COMPILED(AllocWorkspace))(int, int, uint64_t, int, int) = allocate;
 HIDDEN int (*COMPILED(FreeWorkspace))(int, int, void *) = release;
 HIDDEN void *COMPILED(ParallelLaunch) = NULL; /* no function that has such loops is called */
+HIDDEN void *COMPILED(ParallelBarrier) = NULL; /* named by code that LLVM has not optimised */
 
 HIDDEN void COMPILED(raise)(const char *kind, const char **parts, int32_t count);
 void COMPILED(raise)(const char *kind, const char **parts, int32_t count) {
