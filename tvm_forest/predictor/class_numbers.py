@@ -169,9 +169,10 @@ class EarlyMethods:
             threshold: a number, or (C,) one for each output.
             output: number of the output to compare, such as 1 for the second class; None for all.
             ask_after: numbers of trees, ascending, after each of which rows are asked whether
-                their answer is certain; of trees of each output, where trees are of one. None for
-                8 stretches of equally many. Code is compiled for each stretch, and the latest 4
-                choices are kept. No answer depends on it.
+                their answer is certain; if a tree adds to one of several outputs, the numbers
+                count the trees of each output. None for 8 stretches of equally many. Code is
+                compiled for each stretch, and the latest 4 choices are kept. No answer depends
+                on it.
             which: is refused; compare what `predict_value` gives by it.
 
         Returns:

@@ -235,7 +235,16 @@ class Functions:
         return function
 
     def count_threads(self, function: BoundFunction, n_rows: int, n_jobs: Any) -> int:
-        """Return the number of threads for a call."""
+        """Return the number of threads for a call.
+
+        Args:
+            function: the function that is called.
+            n_rows: number of rows of the call.
+            n_jobs: see the class.
+
+        Raises:
+            InputError: n_jobs is invalid.
+        """
         if n_jobs is None:
             has_work = n_rows > function.rows_per_thread
             is_large = has_work and n_rows * self.steps_per_row >= MIN_STEPS_FOR_ALL_CORES

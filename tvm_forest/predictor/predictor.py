@@ -204,7 +204,8 @@ class Predictor(
         Raises:
             InputError: rows, n_jobs or another argument of the wrong kind, or one that the library
                 does not have.
-            UnsupportedModel: with `which`, the outputs cannot be computed one by one.
+            UnsupportedModel: with `which`, the outputs cannot be computed one by one; or an
+                argument asks for what the model does not give, such as contributions.
 
         Examples:
             >>> predictor.predict(rows[::50])
@@ -245,7 +246,7 @@ class Predictor(
             (R,) or (R, C); (R,) with `which`.
 
         Raises:
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
+            InputError, UnsupportedModel: see `predict`.
 
         Examples:
             >>> predictor.predict_value(rows).shape
@@ -311,7 +312,7 @@ class Predictor(
             raw_score=True)`.
 
         Raises:
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
+            InputError, UnsupportedModel: see `predict`.
 
         Examples:
             >>> predictor.predict_margin(rows).shape

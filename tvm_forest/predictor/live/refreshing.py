@@ -60,7 +60,7 @@ class BytesOf(NamedTuple):
 
     Attributes:
         tensor: index of the other array in `LeafPlaces.tensors`.
-        table: number of elements of the other array for each tree.
+        table: number of elements that the other array has for each tree.
     """
 
     tensor: int
