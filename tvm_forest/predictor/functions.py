@@ -270,7 +270,11 @@ class Functions:
     # -- calls -------------------------------------------------------------------------------------
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
-        """Return margins and values, both (R, C); one array if the link is the identity."""
+        """Return margins and values, both (R, C); one array if the link is the identity.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind.
+        """
         blocks = to_blocks(rows, self.forest)
         results = self.new_results(len(blocks))
         self.write_sums(blocks, results, n_jobs)
@@ -295,6 +299,9 @@ class Functions:
 
         Returns:
             (R, n_places), by place `round * C + class` of the tree.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind.
         """
         blocks = to_blocks(rows, self.forest)
         leaves = np.empty((len(blocks), self.n_places), self.leaf_dtype(name))
@@ -319,7 +326,14 @@ class Functions:
     def run(
         self, function: BoundFunction, rows: Array, outputs: Sequence[Array], n_jobs: int | None
     ) -> None:
-        """Compute the results of some rows into `outputs`."""
+        """Compute the results of some rows into `outputs`.
+
+        Args:
+            function: the function to call.
+            rows: (R, row_width), from `to_rows`; they are cleaned here.
+            outputs: arrays with R rows each, to write into.
+            n_jobs: see the class.
+        """
         n_rows = len(rows)
         threads = self.count_threads(function, n_rows, n_jobs)
         if not n_rows:

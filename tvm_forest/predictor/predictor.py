@@ -160,6 +160,7 @@ class Predictor(
         Raises:
             InputError: the file cannot be written.
             UnsupportedModel: labels neither strings nor numbers, or code for another machine.
+            BuildError: there is no room for temporary files.
 
         Examples:
             >>> predictor.save("model.tvmf")

@@ -245,7 +245,12 @@ class Application:
     async def _read(
         self, model: Model, headers: dict[bytes, bytes], receive: Receive, hold: Hold
     ) -> Request:
-        """Receive and parse the body of an HTTP request."""
+        """Receive and parse the body of an HTTP request.
+
+        Raises:
+            Refused: the body is too long or coded in an unknown way, the client has gone, or see
+                `protocol.read_request`.
+        """
         coding = headers.get(b"content-encoding", b"identity").lower()
         if coding != b"identity" and coding not in CODINGS:
             have = b", ".join(CODINGS).decode()
@@ -266,7 +271,11 @@ class Application:
         return await self.work(len(body), read_request, body, size, model)
 
     async def _receive(self, receive: Receive, hold: Hold) -> bytes:
-        """Return the body of a request."""
+        """Return the body of a request.
+
+        Raises:
+            Refused: the body is too long, or the client has gone.
+        """
         parts, size, has_more = [], 0, True
         while has_more:
             message = await receive()

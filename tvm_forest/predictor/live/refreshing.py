@@ -56,7 +56,7 @@ class Elements(NamedTuple):
 
 
 class BytesOf(NamedTuple):
-    """An array that holds the bytes of another array in another order, see `split_bytes`.
+    """An array that holds the bytes of another one in the order of `bitsliced.split_bytes`.
 
     Attributes:
         tensor: index of the other array in `LeafPlaces.tensors`.
