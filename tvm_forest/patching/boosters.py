@@ -75,7 +75,11 @@ def list_changers(cls: type) -> dict[str, Any]:
 
 
 def _find_booster(model: Any) -> Any:
-    """Return the object that contains the trees; CatBoost's estimators do so themselves."""
+    """Return the object that contains the trees; CatBoost's estimators do so themselves.
+
+    Raises:
+        UnsupportedModel: the estimator is not fitted.
+    """
     for name in ("_Booster", "_object"):
         found = vars(model).get(name)
         if found is not None:

@@ -128,7 +128,11 @@ class Crossover:
         return self.rows
 
     def _draw_rows(self) -> Array:
-        """Return random rows for timing, as many as the largest of `MEASURED` if memory allows."""
+        """Return random rows for timing, as many as the largest of `MEASURED` if memory allows.
+
+        Raises:
+            InputError: the model refuses such rows.
+        """
         forest = self.cpu.forest
         fit = MOST_BYTES // (forest.row_width * np.dtype(forest.row_dtype).itemsize or 1)
         drawn = typical_rows(forest, min(MEASURED[-1], max(1, fit)))

@@ -193,7 +193,7 @@ def read_saved(path: str) -> tuple[BuildRequest, dict[str, Any], str]:
 
 @contextlib.contextmanager
 def refuse_unexpected(where: str) -> Iterator[None]:
-    """Convert unexpected exceptions about a file's content into an error that names the file."""
+    """Convert unexpected exceptions about a file's content to a ModelFormatError with its name."""
     try:
         yield
     except (BuildError, ModelFormatError):

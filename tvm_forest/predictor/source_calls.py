@@ -220,7 +220,10 @@ def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, An
     """Return the range of rounds from LightGBM's two numbers, limited to existing rounds.
 
     A count of 0 or less means all rounds from the start on. Without a count, the range ends at the
-    best round if the start is 0, and otherwise at the last round.
+    best round if the start is 0, which None stands for, and otherwise at the last round.
+
+    Raises:
+        InputError: `iteration_range` is given, too, or a number is not whole.
     """
     if iteration_range is not None:
         raise InputError(

@@ -308,7 +308,12 @@ def _make_rows(inputs: dict[str, Array], model: Model) -> Array:
 
 
 def _join_columns(inputs: dict[str, Array], columns: tuple[str, ...], model: Model) -> Any:
-    """Join columns to an array, or to a pyarrow table if there are texts or category labels."""
+    """Join columns to an array, or to a pyarrow table if there are texts or category labels.
+
+    Raises:
+        Refused: columns have other shapes than (R,) or (R, 1), or not the same R.
+        InputError: a table is needed, and pyarrow is not installed.
+    """
     arrays = {name: inputs[name] for name in columns}
     for name, array in arrays.items():
         if array.ndim == 2 and array.shape[1] == 1:

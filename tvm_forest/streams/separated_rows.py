@@ -195,7 +195,12 @@ class SeparatedRows(TextRows):
     def _to_labels(
         self, texts: Iterable[str], known: tuple[Any, ...]
     ) -> tuple[dict[str, Any], str | None]:
-        """Return the label of each text, and the first text that cannot be a label, else None."""
+        """Return the label of each text, and the first text that cannot be a label, else None.
+
+        Raises:
+            InputError: the labels `known` of the model are neither all texts nor all numbers of one
+                type.
+        """
         kinds = {type(label) for label in known if label is not None}
         read = kinds.pop() if len(kinds) == 1 and kinds <= {str, int, float} else None
         if read is None:

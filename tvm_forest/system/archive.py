@@ -253,7 +253,11 @@ def refuse_unwritable(path: Path, where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _open_draft(place: Path, private: bool = False) -> Iterator[BinaryIO]:
-    """Open a temporary file next to another; it is removed unless renamed."""
+    """Open a temporary file next to another; it is removed unless renamed.
+
+    Raises:
+        OSError: the other is not a regular file, or the folder cannot be written to.
+    """
     draft, old = _name_draft(place), _look_at(place)
     if old is not None and not stat.S_ISREG(old.st_mode):
         raise OSError(0, "not a regular file")
@@ -323,7 +327,11 @@ def _pad(at: int) -> bytes:
 
 
 def _find(data: bytes, about: zipfile.ZipInfo) -> memoryview:
-    """Return the bytes of a member without a copy; the checksum was verified before."""
+    """Return the bytes of a member without a copy; the checksum was verified before.
+
+    Raises:
+        ModelFormatError: the member is compressed.
+    """
     if about.compress_type != zipfile.ZIP_STORED:
         raise ModelFormatError(f"archive: member '{about.filename}' is compressed; save it again")
     lengths = struct.unpack_from("<HH", data, about.header_offset + _LENGTHS_AT)

@@ -47,7 +47,7 @@ def export_library(
     contributions: bool = False,
     background: Any = None,
 ) -> None:
-    """Write a library of a predictor to `path`; see `Predictor.export_library`."""
+    """Write a library of a predictor to `path`, see `Predictor.export_library`, also for errors."""
     file, tools = check_wishes(predictor.target, path, prefix, cc, to, contributions)
     _check_exportable(predictor)
     if background is not None and not contributions:

@@ -196,6 +196,9 @@ def _hash_column(
         places: the index in `values` of each row's category; None if there is one value per row.
         where: the name of the column for messages.
         hash_text: the hash function.
+
+    Raises:
+        InputError: a value is neither a text nor an integer, or see `_to_text`.
     """
     hashed: dict[Any, int] = {}
     kinds = set(map(type, values))
@@ -210,7 +213,11 @@ def _hash_column(
 
 
 def _to_text(value: Any, where: str) -> bytes:
-    """Return a category as the bytes that are hashed."""
+    """Return a category as the bytes that are hashed.
+
+    Raises:
+        InputError: a text is not valid Unicode, or an integer does not fit in 64 bits.
+    """
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

@@ -171,7 +171,11 @@ def _check_cache(target: Target) -> None:
 
 
 def _start() -> Compiling:
-    """Start a process that compiles."""
+    """Start a process that compiles.
+
+    Raises:
+        BuildError: no process can be started.
+    """
     try:
         return Compiling()
     except OSError as error:

@@ -4,6 +4,9 @@ takes: Node, an ONNX node with its inputs; gives: a Value for each of its output
 
 Strings occur only inside a model: as its labels, and as outputs of encoders. They are represented
 by indices into a table of strings, so an encoder of strings becomes an encoder of indices.
+
+A node that breaks the rules of ONNX raises ModelFormatError, one that TVM cannot compute
+UnsupportedModel.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ _TEXT_INPUT = "TVM has no tensors of texts", "encode texts before the model, and
 
 
 def convert_one_hot_encoder(node: Node) -> list[Value]:
-    """Convert `OneHotEncoder`: floats are truncated; of equal categories the last is used."""
+    """Convert `OneHotEncoder` of numbers: floats are truncated; the last of equal categories counts.
+
+    If `zeros` is 0, the module raises an error at an unknown category.
+    """
     if "cats_strings" in node.attributes:
         raise unsupported("cats_strings", *_TEXT_INPUT)
     x = node.tensor(dtypes=NUMBERS, rank=8)

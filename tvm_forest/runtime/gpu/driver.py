@@ -323,7 +323,7 @@ class Driver(ABC):
         return found
 
     def _check(self, symbol: str, code: int, detail: str = "") -> None:
-        """Raise the exception for an error code of the library, unless it is 0."""
+        """Raise DeviceError for an error code of the library, unless it is 0, which is success."""
         if code == 0:
             return
         reason = (self._describe_error(code) or b"unknown error").decode()

@@ -211,7 +211,11 @@ def to_place(place: Any, what: str) -> Path | Address:
 
 
 def _open_store(text: str, where: str) -> tuple[Any, str]:
-    """Return a pyarrow file system for an address, and the path in it."""
+    """Return a pyarrow file system for an address, and the path in it.
+
+    Raises:
+        InputError: no library opens such addresses, or the store cannot be reached.
+    """
     import_arrow(where)
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
