@@ -26,7 +26,7 @@ _TEXT_INPUT = "TVM has no tensors of texts", "encode texts before the model, and
 
 
 def convert_one_hot_encoder(node: Node) -> list[Value]:
-    """Convert `OneHotEncoder` of numbers: floats are truncated; the last of equal categories counts.
+    """Convert `OneHotEncoder`: floats are truncated; of equal categories the last is used.
 
     If `zeros` is 0, the module raises an error at an unknown category.
     """
