@@ -91,6 +91,9 @@ def state_of_booster(model: Any) -> Any:
     """Return a key that changes whenever the estimator's predictions may change.
 
     Parameters and other attributes are compared by value if they are plain, else by identity.
+
+    Raises:
+        UnsupportedModel: the estimator is not fitted.
     """
     booster = _find_booster(model)
     about = [

@@ -194,7 +194,11 @@ class Functions:
         return self.for_batches[max(0, bisect_right(self.smallest_batches, n_rows) - 1)]
 
     def find(self, name: Output) -> BoundFunction:
-        """Return the function of an output by name; it is compiled now if it is not there yet."""
+        """Return the function of an output by name; it is compiled now if it is not there yet.
+
+        Raises:
+            ScheduleError, BuildError, InputError: see `compile_or_load`.
+        """
         if name not in self._by_name:
             with _compile_lock:
                 if name not in self._by_name:

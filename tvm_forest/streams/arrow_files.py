@@ -248,7 +248,11 @@ class ArrowTable:
     _max_rows = MAX_GROUP_ROWS
 
     def __init__(self, file: Any, where: str) -> None:
-        """Prepare to write to a binary file object; `where` begins messages."""
+        """Prepare to write to a binary file object; `where` begins messages.
+
+        Raises:
+            InputError: pyarrow is not installed.
+        """
         self._arrow, self._where, self._file = import_arrow(where), where, file
         self._schema: Any = None
         self._writer: Any = None

@@ -187,6 +187,9 @@ def replace_file(path: Path, data: bytes, private: bool = False) -> None:
         path: path of the file.
         data: its new content.
         private: give only the user access, whoever has access to the file that is replaced.
+
+    Raises:
+        OSError: the file cannot be written.
     """
     with open_replacement(path, private) as draft:
         draft.write(data)
@@ -198,6 +201,9 @@ def open_replacement(path: Path, private: bool = False) -> Iterator[BinaryIO]:
 
     The new file has the permissions of the old one, unless it is private. The target of a symbolic
     link is replaced, not the link.
+
+    Raises:
+        OSError: the file cannot be written.
     """
     place = _follow(path)
     with _open_draft(place, private) as draft:
@@ -225,7 +231,11 @@ def _replace(draft: Path, place: Path) -> None:
 
 @contextlib.contextmanager
 def make_replacement(folder: Path) -> Iterator[Path]:
-    """Yield a new folder, which replaces an empty or missing one if the block raises no error."""
+    """Yield a new folder, which replaces an empty or missing one if the block raises no error.
+
+    Raises:
+        OSError: the folder cannot be made, or the one to replace is not empty.
+    """
     place = _follow(folder)
     draft, old = _name_draft(place), _look_at(place)
     try:

@@ -155,6 +155,9 @@ class Answering:
         """Return rows as an array if they may stop early; None if the whole model must be used.
 
         `is_known` is whether there is a rule for early stopping with this kind of model.
+
+        Raises:
+            InputError: rows of the wrong kind.
         """
         if not is_known or whole._job is not None:
             return None

@@ -41,6 +41,10 @@ def write(
         folder: folder for the object file "code.o".
         tables: what contributions are computed from, whose functions are compiled together with the
             others; None to leave them out.
+
+    Raises:
+        BuildError: the model must be compiled again, and that fails; or there is no room for
+            temporary files.
     """
     forest, library, schedules = predictor.forest, predictor.library, predictor.schedules
     arrays = {name: [x.numpy() for x in read] for name, read in predictor.arguments.items()}
