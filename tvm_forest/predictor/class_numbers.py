@@ -240,7 +240,7 @@ class EarlyMethods:
         return early.best(now, rows, int(k), int(place), _choose_jobs(now, n_jobs))
 
     def _predict_class_early(self: Any, rows: Any, n_jobs: int | None, ask_after: Any) -> Array:
-        """Predict the numbers of classes, see `predict_class`."""
+        """Predict the class number of each row by early stopping, see `predict_class`."""
         now = (self._present or self)._for_rows(rows)
         early: answering.Answering = now._early.asking_after("predict_class", ask_after, now.forest)
         return early.classes(now, rows, _choose_jobs(now, n_jobs))

@@ -45,7 +45,11 @@ class SeparatedRows(TextRows):
         return super()._open_text(io.BufferedReader(self._spool))
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """See `TextRows._open`: names of columns, if the first line holds them, and the lines."""
+        """See `TextRows._open`: names of columns, if the first line holds them, and the lines.
+
+        Raises:
+            InputError: the first line is bad, or may be a row or names, see `names_columns`.
+        """
         lines = self._split_lines(self._lines)
         first = next(lines, None)
         if first is None:
@@ -145,6 +149,9 @@ class SeparatedRows(TextRows):
 
         Empty lines are left out; if a row has one column, they are bad instead. `before` is the
         number of lines before these.
+
+        Raises:
+            BadLine: a line is bad, and bad lines are not skipped, or its quotes stay open.
         """
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         while True:

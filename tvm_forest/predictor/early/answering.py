@@ -98,7 +98,7 @@ class Answering:
         return self._answer(whole, read, n_jobs, decider, answer, found)
 
     def classes(self, whole: Predictor, rows: Any, n_jobs: int | None) -> Array:
-        """Return the numbers of classes, see `Predictor.predict_class`."""
+        """Return the class number of each row, int64, as `Predictor.predict_class` gives it."""
         forest = whole.forest
 
         def answer(sums: Sums) -> Array:

@@ -112,7 +112,7 @@ def is_listed(column: FrameColumn, at: int, forest: Forest) -> bool:
 def to_numbers(
     column: FrameColumn, known: tuple[Any, ...] | None, at: int, name: str, forest: Forest
 ) -> Array:
-    """Return the numbers of a column, (R,); for categories, the indices of their labels in `known`.
+    """Return a column as numbers, (R,); categories become the indices of their labels in `known`.
 
     Unlisted labels become NaN or `forest.other_label`. The index -1 becomes NaN, but the caller
     has to replace the numbers of rows for which `column.missing` is true. Without `known`, labels

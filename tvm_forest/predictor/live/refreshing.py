@@ -245,7 +245,7 @@ def _bits_of(values: Array) -> np.dtype[Any]:
 
 
 def _order_leaves(forest: Forest) -> Array:
-    """Return the leaves of the source model, tree by tree, in the order of their numbers there."""
+    """Return the nodes that are leaves of the source model, tree by tree, by its leaf numbers."""
     leaf = np.flatnonzero(forest.is_leaf & (forest.tree_id[forest.node_tree] >= 0))
     return leaf[np.lexsort((forest.node_id[leaf], forest.tree_id[forest.node_tree[leaf]]))]
 

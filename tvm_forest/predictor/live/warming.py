@@ -43,7 +43,7 @@ else:
 
 @dataclass(frozen=True)
 class Warmed:
-    """The result of `warm`: numbers of models.
+    """The result of `warm`: how many models it has generated, and for how many compiled code.
 
     Attributes:
         models: number of models generated, to choose schedules.

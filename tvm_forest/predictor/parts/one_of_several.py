@@ -246,7 +246,7 @@ def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Ar
 
 
 def _read_numbers(which: Any, n_rows: int, n_outputs: int) -> Array:
-    """Check the argument `which`, numbers of outputs, and return it as (R,).
+    """Check the argument `which`, the number of an output for each row, and return it as (R,).
 
     Numpy sorts 100,000 numbers of 16 bits in 0.4 ms, and of 64 bits in 9.
 

@@ -124,7 +124,11 @@ def _read_values(node: Node) -> Array:
 
 
 def _read_list(node: Node, what: str) -> Array:
-    """Return the list of `what`, "keys" or "values", from the one attribute that holds it."""
+    """Return the list of `what`, "keys" or "values", from the one attribute that holds it.
+
+    Raises:
+        ModelFormatError: no attribute or several hold it.
+    """
     given = [kind for kind in _KINDS if f"{what}_{kind}" in node.attributes]
     if len(given) != 1:
         raise damaged(what, f"given as {given or 'nothing'}, expected one list")
