@@ -147,7 +147,7 @@ class Crossover:
         """Write both predictors and the number of rows into one file for `Crossover.load`.
 
         Raises:
-            InputError, UnsupportedModel: see `Predictor.save`.
+            InputError, UnsupportedModel, BuildError: see `Predictor.save`.
 
         Examples:
             >>> tvm_forest.Crossover(predictor, on_gpu, rows=64).save("both.tvmf")

@@ -325,7 +325,7 @@ class QuantilePredictor(Predictor):
         """Write the predictor to a file, see `Predictor.save`.
 
         Raises:
-            InputError: the file cannot be written.
+            InputError, BuildError: see `Predictor.save`.
 
         Examples:
             >>> quantile_predictor.save("quantiles.tvmf")
