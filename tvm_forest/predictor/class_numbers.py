@@ -263,7 +263,7 @@ def to_probabilities(forest: Forest, value: Array) -> Array | list[Array]:
 
 
 def _choose_jobs(predictor: Any, n_jobs: int | None) -> int | None:
-    """Return the number of threads for a call; the predictor's own if the call gives none."""
+    """Return the argument `n_jobs` of a call; that of the predictor if the call gives none."""
     return predictor.n_jobs if n_jobs is None else n_jobs
 
 

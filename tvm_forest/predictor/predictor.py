@@ -58,6 +58,7 @@ class Predictor(
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
     Attributes:
+        request: the build request: the model, schedules, target and outputs.
         forest: the model, with its trees in the order of rounds and classes.
         schedule: the schedule of the largest batches.
         schedules: schedule by smallest batch, see `arrange_by_batch`.

@@ -193,14 +193,14 @@ class _Estimate(NamedTuple):
         return values
 
     def _find_places(self, leaves: Array, *places: Array) -> list[Array]:
-        """Return some samples of each row, chosen by their places in ascending order.
+        """Return the targets of some samples of each row, by their places in ascending order.
 
         Args:
             leaves: int32 (R, T), the leaves that rows reach.
             places: arrays (R, Q) or (1, Q) of places, whole numbers; that of the smallest is 0.
 
         Returns:
-            For each array of places, the samples there, float64 (R, Q).
+            For each array of places, the targets of the samples there, float64 (R, Q).
         """
         thresholds = np.concatenate(np.broadcast_arrays(*places), axis=1)
         thresholds = np.ascontiguousarray(thresholds, np.int64)

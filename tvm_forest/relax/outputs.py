@@ -65,7 +65,7 @@ def check_outputs(forest: Forest, outputs: list[str]) -> None:
 
 
 def type_of(forest: Forest, output: str, n: Any, vdevice: Any = None) -> relax.TensorType:
-    """Return the type of an output for n rows."""
+    """Return the type of an output for n rows, on a device `vdevice`; None for the first one."""
     columns, trees = forest.n_outputs, _count_source_trees(forest)
     value = result_dtype(forest, result_names(forest)[-1])
     shape, dtype = {

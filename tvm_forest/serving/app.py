@@ -79,7 +79,13 @@ _EXTRA: dict[int, Headers] = {
 
 
 class Application:
-    """The ASGI application, which uvicorn calls with each request."""
+    """The ASGI application, which uvicorn calls with each request.
+
+    Attributes:
+        models: the models that are served.
+        settings: limits and permissions.
+        repository: loads models anew from their files.
+    """
 
     def __init__(self, named: list[Named], settings: Settings) -> None:
         self.models = models = Models((name, version, x) for name, version, x, _ in named)
@@ -339,7 +345,15 @@ async def _send_refusal(send: Send, refused: Refused) -> None:
 async def send_bytes(
     send: Send, status: int, kind: bytes, parts: list[bytes], extra: Headers | None = None
 ) -> None:
-    """Send an answer; a long one is sent in parts, as fast as the client reads them."""
+    """Send an answer; a long one is sent in parts, as fast as the client reads them.
+
+    Args:
+        send: the function of ASGI.
+        status: HTTP status.
+        kind: value of the header Content-Type.
+        parts: the body in consecutive parts.
+        extra: further headers.
+    """
     size = count(parts)
     if size < SHORT_BYTES:
         parts = [b"".join(parts)]
