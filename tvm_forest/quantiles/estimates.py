@@ -64,7 +64,9 @@ class Asked(NamedTuple):
 def read_asked(
     where: str, quantiles: Any, interpolation: str, weighted: bool, shared: bool, together: bool
 ) -> Asked:
-    """Check the arguments of a user, and return them as `Asked`.
+    """Check the arguments of a user, which are the attributes of `Asked`, and return them as such.
+
+    `where` begins messages.
 
     Raises:
         InputError: there is no such quantile or interpolation.

@@ -175,7 +175,10 @@ class Application:
         self._metrics.count_answer("", "", status, None)
 
     def log_access(self, client: str, method: str, path: str, status: Any, begin: float) -> None:
-        """Write a line to the access log if it is on; the path is escaped and shortened."""
+        """Write a line to the access log if it is on; the path is escaped and shortened.
+
+        `begin` is when the request came, by `time.perf_counter`.
+        """
         if self.settings.access_log:
             milliseconds = 1000 * (time.perf_counter() - begin)
             path = quote(path[:MAX_LOGGED], safe="/:")

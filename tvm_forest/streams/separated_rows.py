@@ -103,7 +103,7 @@ class SeparatedRows(TextRows):
     def _read_rest(
         self, blocks: text_blocks.Blocks, block: bytes, columns: Columns, size: int
     ) -> Iterator[Batch]:
-        """Yield the rows of a block and of the rest of the file, read by Python."""
+        """Yield the rows of a block and of all after it in the file, read by Python."""
         self._line = blocks.line
         self._text = io.TextIOWrapper(blocks.take_rest(block), encoding="utf-8", newline="")
         self._records = self._split_lines(self._read_lines(), blocks.line)
@@ -112,7 +112,15 @@ class SeparatedRows(TextRows):
     def _read_block(
         self, block: bytes, line: int, reader: text_blocks.BlockReader, columns: Columns, size: int
     ) -> Iterator[Batch]:
-        """Yield the rows of a block; halves it until pyarrow can read a part, or Python must."""
+        """Yield the rows of a block; halves it until pyarrow can read a part, or Python must.
+
+        Args:
+            block: bytes of whole lines.
+            line: number of lines of the file before them.
+            reader: reads blocks with pyarrow.
+            columns: the columns that are used.
+            size: the largest number of rows of a batch.
+        """
         fields = reader.read(block)
         batch = None if fields is None else self._to_batch(columns, reader.plan, fields)
         if batch is not None:

@@ -188,7 +188,7 @@ class TextRows:
     def _join(
         self, columns: Columns, plan: FieldPlan, reads: Sequence[Read], bad: dict[int, str]
     ) -> Batch:
-        """Join consecutive reads into one batch."""
+        """Join consecutive reads into one batch; for `bad` see `Batch`."""
         numbers = np.concatenate([read.numbers for read in reads])
         rows: Any = numbers
         if plan.labelled:

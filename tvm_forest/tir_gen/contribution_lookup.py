@@ -130,6 +130,11 @@ class ContributionLookup:
 
         The entries depend on the rows, so the hardware cannot prefetch them. The code prefetches a
         cache line of the next table for every four rows.
+
+        Args:
+            quad: number of the table.
+            first_entry: number of the first entry of all tables for the current output.
+            fours: how many groups of four rows there are.
         """
         code = self.code
         place, entry, following, *features = self._read("quads", quad, 3 + QUAD)

@@ -158,7 +158,10 @@ class KernelWriter:
         return ir.change_loop(s, extent=extent, body=body, annotations={})
 
     def _do_alone(self, s: tirx.Stmt, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Restrict a statement to one thread, or one team, among those with the same work."""
+        """Restrict a statement to one thread, or one team, among those with the same work.
+
+        `when` and `bound` are as in `_visit`, here and in the next methods.
+        """
         is_local = all(store.buffer.scope() == "local" for store in find_stores(s))
         if is_local and not kernel_code.loads_of(s):
             return s  # threads may always set their own registers
