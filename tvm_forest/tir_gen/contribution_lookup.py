@@ -80,7 +80,10 @@ class ContributionLookup:
         return code.finish()
 
     def _read(self, name: str, entry: Any, width: int) -> list[Any]:
-        """Load the `width` integers of a table entry as int64."""
+        """Load integers number `entry * width` to `entry * width + width - 1` of an array, int64.
+
+        `name` is that of an array of the model, such as "tests".
+        """
         array = self.model[name]
         return [
             self.code.hold(f"{name}_{k}", array[entry * width + k].astype("int64"))
