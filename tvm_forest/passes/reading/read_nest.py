@@ -83,7 +83,7 @@ class ForgetNest:
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Remove the attributes and annotations of a function."""
+        """Return a function without these attributes and annotations, see the class."""
 
         def forget(loop: tirx.For) -> tirx.For:
             kept = {k: x for k, x in loop.annotations.items() if k == NAME or k not in KNOWN}

@@ -113,8 +113,7 @@ def make_refreshed(present: Any, model: Any) -> Predictor:
         model: see `LiveMethods.update_leaves`.
 
     Raises:
-        InputError: the trees are others, or there are not as many values as leaves.
-        ModelFormatError, UnsupportedModel: see `tvm_forest.load`.
+        InputError, ModelFormatError, UnsupportedModel, BuildError: see `LiveMethods.update_leaves`.
     """
     places = present._leaf_places or _find_places(present)
     if isinstance(model, np.ndarray):
