@@ -333,5 +333,8 @@ def _guess_kind(loop: tirx.For) -> Kind:
 
 
 def make_loop_error(name: str, what: str, advice: str = "see docs/directives.md") -> ScheduleError:
-    """Return the exception for a loop that does not fit a nest."""
+    """Return the exception for the loop `name`, which does not fit a nest.
+
+    `what` says what is wrong, as in "loop 'b1' is vectorized", and `advice` what to do.
+    """
     return ScheduleError(f"build: argument 'schedule': loop '{name}' {what}; {advice}")

@@ -114,7 +114,8 @@ def _to_array(rows: Any, forest: Forest) -> Array:
     """Return an array, or a list of lists, as an array (R, given_width) that may hold categories.
 
     Raises:
-        InputError: it has another shape, or a dtype of floats, which has no categories.
+        InputError: it has another shape or a dtype of floats, or is masked or sparse, and cannot
+            hold categories.
     """
     if isinstance(rows, np.ma.MaskedArray) or hasattr(rows, "tocsr"):
         raise refusal(f"a {type(rows).__name__} cannot hold categories; give an array of objects")
