@@ -114,7 +114,7 @@ def _to_array(rows: Any, forest: Forest) -> Array:
     """Return an array, or a list of lists, as an array (R, given_width) that may hold categories.
 
     Raises:
-        InputError: it has another shape or a dtype of floats, or is masked or sparse, and cannot
+        InputError: it has another shape; or it is of floats, masked or sparse, so that it cannot
             hold categories.
     """
     if isinstance(rows, np.ma.MaskedArray) or hasattr(rows, "tocsr"):
