@@ -293,7 +293,7 @@ def _lower_contributions(
 def _add_twin(
     emitted: tirx.PrimFunc, name: str, n_arrays: int, machine: tvm.target.Target
 ) -> dict[str, tirx.PrimFunc]:
-    """Return a function with a parallel loop, as "<name>_parallel", and its serial twin."""
+    """Return a function with a parallel loop, as "<name>_parallel", and its serial twin, `name`."""
     emitted = emitted.with_attr(MODEL, n_arrays).with_attr(SYMBOL, name)
     function = tirx.transform.BindTarget(machine)(tvm.IRModule({name: emitted}))[name]
     function = function.with_attr(TWIN, name)
@@ -304,7 +304,7 @@ def compile_shared(name: str, emitted: tirx.PrimFunc, n_arrays: int, target: Tar
     """Compile a function that depends on no model, and its twin for one thread.
 
     Args:
-        name: of the function in the library.
+        name: name of the twin in the library; the function is "<name>_parallel".
         emitted: the function, which has a parallel loop.
         n_arrays: how many of its arguments are arrays of the model, whose addresses it gets.
         target: the machine to compile for.

@@ -59,6 +59,7 @@ class RowError(InputError):
     """One of the rows cannot be predicted.
 
     Attributes:
+        where: beginning of the message, such as the name of the method.
         row: its place among the rows of the call, from 0.
         what: the column, what is wrong, and what to do.
     """

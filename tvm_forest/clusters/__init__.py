@@ -297,7 +297,11 @@ class Score:
 
 
 def _to_table(batch: Any, names: list[str]) -> Any:
-    """Return a table of pyarrow with the named columns of a batch."""
+    """Return a table of pyarrow with the named columns of a batch.
+
+    Raises:
+        InputError: pyarrow is not installed, or cannot hold the values of a column.
+    """
     arrow = import_arrow("predict")
     try:
         if isinstance(batch, dict):

@@ -155,7 +155,7 @@ def load_model(
 
     Raises:
         InputError: the model does not have this flavour.
-        ModelFormatError: the file of the model is damaged.
+        ModelFormatError, BuildError: see `tvm_forest.load_predictor`.
     """
     folder = download_artifacts(artifact_uri=str(model_uri), dst_path=dst_path)
     flavors = Model.load(folder).flavors

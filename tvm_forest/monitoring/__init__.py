@@ -194,7 +194,8 @@ class Monitor:
         """Observe a sample of rows, as `predict` does, where something else has predicted them.
 
         Args:
-            rows: see `Predictor.predict`; none are observed of rows that cannot be indexed.
+            rows: see `Predictor.predict`; none are observed of rows that cannot be indexed, and
+                those without a length are refused by an InputError.
         """
         shape = getattr(rows, "shape", None)
         if not shape and not hasattr(rows, "__len__"):
@@ -282,9 +283,9 @@ class Monitor:
                     self._before, self._now = self._now, 0 * self._now
 
     def _look_at(self, rows: Any) -> Array:
-        """Return the counts of rows, int64 (1 + L + 2 F,), in one array that can be added up.
+        """Return the counts of some rows, int64 (1 + L + 2 F,), in one array that can be added up.
 
-        `_split` says what is counted.
+        `_split` says what is counted, for the L leaves of all trees and the F columns.
         """
         forest = self._forest
         is_plain = forest.encoder is None
@@ -316,7 +317,11 @@ class Monitor:
         return unseen
 
     def _read_reference(self, reference: Any, source: Forest) -> Profile:
-        """Return the profile of a reference, see `__init__`."""
+        """Return the profile of a reference, or for None that of `source`, see `__init__`.
+
+        Raises:
+            InputError: there is no profile, it is of another model, or there are no rows.
+        """
         counter = self._counter
         if reference is None and source.hits is None:
             raise InputError(

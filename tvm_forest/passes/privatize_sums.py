@@ -241,21 +241,29 @@ class _Dimension:
         return 1 if self.level else 0
 
     def _at(self, places: list[Any], element: Any, c: Any, r: Any) -> list[Any]:
-        """Return the indices of an element of `part`; `places` are those in the dimensions before.
+        """Return the indices of an element of `part`.
 
-        Later dimensions have index 0, since they are reduced already.
+        Dimensions after this one have index 0, since they are reduced already.
+
+        Args:
+            places: indices in the dimensions before this one.
+            element: index in this dimension.
+            c, r: class and row, counted from the first ones of the region.
         """
         inner = [ir.i64(0)] * (len(self.counts) - self.level - 1)
         return [*places, element, *inner, c, r]
 
     def _add(self, code: Builder, places: list[Any], element: Any, c: Any, r: Any) -> None:
-        """Emit the addition of an element to its sum."""
+        """Emit the addition of an element to its sum; for the arguments see `_at`."""
         source = self.part[self._at(places, element + self._first, c, r)]
         target, at = self._sum(places, c, r)
         code.store(target, target[at] + source, at)
 
     def _sum(self, places: list[Any], c: Any, r: Any) -> tuple[Any, list[Any]]:
-        """Return the buffer and the indices that all elements of this dimension are added to."""
+        """Return the buffer and the indices that elements of this dimension are added to.
+
+        `places`, `c` and `r` are as in `_at`.
+        """
         if self.level:
             return self.part, self._at(places, ir.i64(0), c, r)
         return self.margin, [self.rows[0] + r, self.classes[0] + c]

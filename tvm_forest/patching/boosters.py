@@ -75,7 +75,11 @@ def list_changers(cls: type) -> dict[str, Any]:
 
 
 def _find_booster(model: Any) -> Any:
-    """Return the object that contains the trees; CatBoost's estimators do so themselves."""
+    """Return the object that contains the trees; CatBoost's estimators do so themselves.
+
+    Raises:
+        UnsupportedModel: the estimator is not fitted.
+    """
     for name in ("_Booster", "_object"):
         found = vars(model).get(name)
         if found is not None:
@@ -87,6 +91,9 @@ def state_of_booster(model: Any) -> Any:
     """Return a key that changes whenever the estimator's predictions may change.
 
     Parameters and other attributes are compared by value if they are plain, else by identity.
+
+    Raises:
+        UnsupportedModel: the estimator is not fitted.
     """
     booster = _find_booster(model)
     about = [

@@ -28,7 +28,10 @@ class _Watch:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module of `FAMILIES` by the other finders, and arrange for its patches."""
+        """Find a module of `FAMILIES` by the other finders, and arrange for its patches.
+
+        Python calls this for each import; the result is None for all other modules.
+        """
         if name not in FAMILIES:
             return None
         for finder in sys.meta_path:

@@ -73,7 +73,15 @@ class _Stand:
     def _run_own(
         self, model: Any, record: Record, n_rows: int, reason: str, args: Any, kwargs: Any
     ) -> Any:
-        """Call the library's own method, and record its duration."""
+        """Call the library's own method, record its duration, and return its result.
+
+        Args:
+            model: the estimator.
+            record: its record.
+            n_rows: number of rows of the call.
+            reason: why compiled code does not run.
+            args, kwargs: arguments of the call.
+        """
         within, begin = _within(), time.perf_counter()
         within.add(id(model))
         try:

@@ -18,6 +18,9 @@ class Pace:
     """The shortest durations of the library and of compiled code, by the number of rows.
 
     Numbers of rows are grouped by the number of their binary digits.
+
+    Attributes:
+        seconds: how long all calls of the library's own methods have taken together.
     """
 
     def __init__(self) -> None:

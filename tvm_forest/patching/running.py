@@ -35,7 +35,7 @@ def run(words: Sequence[str]) -> int:
             of the program.
 
     Returns:
-        int: the exit status.
+        int: the exit status; of words that make no sense, after a message, that of a wrong usage.
 
     Raises:
         SystemExit: if the program raises it.

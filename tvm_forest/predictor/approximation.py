@@ -46,7 +46,10 @@ class Approximation:
     """The tables of a model, and the code that adds up what its leaves add."""
 
     def __init__(self, functions: Functions) -> None:
-        """Compute the tables.
+        """Compute the tables of a model.
+
+        Args:
+            functions: functions of the model, one of which finds the leaves.
 
         Raises:
             UnsupportedModel: see `make_tables`; or the target is a GPU or another machine.
@@ -63,7 +66,11 @@ class Approximation:
 
     @is_waited_for
     def compute(self, rows: Any, n_jobs: int | None) -> Array:
-        """Return approximate contributions, float32 (R, C, F + 1)."""
+        """Return approximate contributions, float32 (R, C, F + 1), the expected margin last.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind, see `Predictor.predict`.
+        """
         if n_jobs is not None:
             check_n_jobs("predict_contributions", n_jobs)
         functions, forest = self._functions, self._functions.forest

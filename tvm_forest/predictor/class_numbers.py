@@ -169,9 +169,10 @@ class EarlyMethods:
             threshold: a number, or (C,) one for each output.
             output: number of the output to compare, such as 1 for the second class; None for all.
             ask_after: numbers of trees, ascending, after each of which rows are asked whether
-                their answer is certain; of trees of each output, where trees are of one. None for
-                8 stretches of equally many. Code is compiled for each stretch, and the latest 4
-                choices are kept. No answer depends on it.
+                their answer is certain; if a tree adds to one of several outputs, the numbers
+                count the trees of each output. None for 8 stretches of equally many. Code is
+                compiled for each stretch, and the latest 4 choices are kept. No answer depends
+                on it.
             which: is refused; compare what `predict_value` gives by it.
 
         Returns:
@@ -239,7 +240,7 @@ class EarlyMethods:
         return early.best(now, rows, int(k), int(place), _choose_jobs(now, n_jobs))
 
     def _predict_class_early(self: Any, rows: Any, n_jobs: int | None, ask_after: Any) -> Array:
-        """Predict the numbers of classes, see `predict_class`."""
+        """Predict the class number of each row by early stopping, see `predict_class`."""
         now = (self._present or self)._for_rows(rows)
         early: answering.Answering = now._early.asking_after("predict_class", ask_after, now.forest)
         return early.classes(now, rows, _choose_jobs(now, n_jobs))
@@ -262,7 +263,7 @@ def to_probabilities(forest: Forest, value: Array) -> Array | list[Array]:
 
 
 def _choose_jobs(predictor: Any, n_jobs: int | None) -> int | None:
-    """Return the number of threads for a call; the predictor's own if the call gives none."""
+    """Return the argument `n_jobs` of a call; that of the predictor if the call gives none."""
     return predictor.n_jobs if n_jobs is None else n_jobs
 
 

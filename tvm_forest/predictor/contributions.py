@@ -79,7 +79,10 @@ class Contributions:
     def compute(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return contributions (R, C, F + 1) or interactions (R, C, F + 1, F + 1), float64.
 
-        The rows are on the host.
+        The rows are on the host, in any form that `to_rows` takes.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind.
         """
         if n_jobs is not None:
             check_n_jobs(f"predict_{name}", n_jobs)
@@ -170,7 +173,11 @@ def read_background(
 
 
 def refuse_both(background: Any) -> None:
-    """Refuse a background for approximate contributions, which know none."""
+    """Refuse a background that is given together with `approximate`, which has no use for it.
+
+    Raises:
+        InputError: there is a background.
+    """
     if background is not None:
         raise InputError(
             "predict_contributions: arguments 'approximate' and 'background': give one of them"
@@ -240,9 +247,10 @@ class ContributionMethods:
             UnsupportedModel: the model has linear leaves, its margin is not a sum, or a tree is too
                 deep; without a background, covers are missing or do not add up; with one, a path
                 has more than 9 tests, the tables get too large, or the model is on a GPU; with
-                `approximate`, it is not of XGBoost, or DART has weighted its trees.
-            InputError: rows, background, n_jobs or iteration_range of the wrong kind, or a
-                background without rows.
+                `approximate`, it is not one model of XGBoost for the CPU at hand, its leaves are
+                vectors, covers are missing, or DART has weighted its trees.
+            InputError: rows, background, n_jobs or iteration_range of the wrong kind, a background
+                without rows or together with `approximate`, or `which` is given.
 
         Examples:
             >>> predictor.predict_contributions(rows).shape

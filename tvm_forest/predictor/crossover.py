@@ -128,7 +128,11 @@ class Crossover:
         return self.rows
 
     def _draw_rows(self) -> Array:
-        """Return random rows for timing, as many as the largest of `MEASURED` if memory allows."""
+        """Return random rows for timing, as many as the largest of `MEASURED` if memory allows.
+
+        Raises:
+            InputError: the model refuses such rows.
+        """
         forest = self.cpu.forest
         fit = MOST_BYTES // (forest.row_width * np.dtype(forest.row_dtype).itemsize or 1)
         drawn = typical_rows(forest, min(MEASURED[-1], max(1, fit)))
@@ -143,7 +147,7 @@ class Crossover:
         """Write both predictors and the number of rows into one file for `Crossover.load`.
 
         Raises:
-            InputError, UnsupportedModel: see `Predictor.save`.
+            InputError, UnsupportedModel, BuildError: see `Predictor.save`.
 
         Examples:
             >>> tvm_forest.Crossover(predictor, on_gpu, rows=64).save("both.tvmf")

@@ -96,7 +96,12 @@ class DevicePredictor(Predictor):
         return text
 
     def put(self, rows: Array) -> DeviceArray:
-        """Copy (R, F) rows from the host to the GPU, cleaned as `start` requires."""
+        """Copy (R, F) rows from the host to the GPU, cleaned as `start` requires.
+
+        Raises:
+            InputError: rows of the wrong kind.
+            DeviceError: the GPU cannot be used.
+        """
         now: Any = self._present or self
         rows = to_rows(rows, now.forest)
         return now._upload(rows, now._functions.for_batch(len(rows)), 0)
@@ -106,6 +111,9 @@ class DevicePredictor(Predictor):
 
         They are one array if the link is the identity. `stream` is the driver's handle of the
         stream for the work; 0 is the default one.
+
+        Raises:
+            DeviceError: the driver refuses a call.
         """
         now: Any = self._present or self
         functions, n_rows = now._functions, rows.shape[0]

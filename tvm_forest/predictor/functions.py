@@ -194,7 +194,11 @@ class Functions:
         return self.for_batches[max(0, bisect_right(self.smallest_batches, n_rows) - 1)]
 
     def find(self, name: Output) -> BoundFunction:
-        """Return the function of an output by name; it is compiled now if it is not there yet."""
+        """Return the function of an output by name; it is compiled now if it is not there yet.
+
+        Raises:
+            ScheduleError, BuildError, InputError: see `compile_or_load`.
+        """
         if name not in self._by_name:
             with _compile_lock:
                 if name not in self._by_name:
@@ -235,7 +239,16 @@ class Functions:
         return function
 
     def count_threads(self, function: BoundFunction, n_rows: int, n_jobs: Any) -> int:
-        """Return the number of threads for a call."""
+        """Return the number of threads for a call.
+
+        Args:
+            function: the function that is called.
+            n_rows: number of rows of the call.
+            n_jobs: see the class.
+
+        Raises:
+            InputError: n_jobs is invalid.
+        """
         if n_jobs is None:
             has_work = n_rows > function.rows_per_thread
             is_large = has_work and n_rows * self.steps_per_row >= MIN_STEPS_FOR_ALL_CORES
@@ -261,7 +274,11 @@ class Functions:
     # -- calls -------------------------------------------------------------------------------------
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
-        """Return margins and values, both (R, C); one array if the link is the identity."""
+        """Return margins and values, both (R, C); one array if the link is the identity.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind.
+        """
         blocks = to_blocks(rows, self.forest)
         results = self.new_results(len(blocks))
         self.write_sums(blocks, results, n_jobs)
@@ -286,6 +303,9 @@ class Functions:
 
         Returns:
             (R, n_places), by place `round * C + class` of the tree.
+
+        Raises:
+            InputError: rows or n_jobs of the wrong kind.
         """
         blocks = to_blocks(rows, self.forest)
         leaves = np.empty((len(blocks), self.n_places), self.leaf_dtype(name))
@@ -310,7 +330,14 @@ class Functions:
     def run(
         self, function: BoundFunction, rows: Array, outputs: Sequence[Array], n_jobs: int | None
     ) -> None:
-        """Compute the results of some rows into `outputs`."""
+        """Compute the results of some rows into `outputs`.
+
+        Args:
+            function: the function to call.
+            rows: (R, row_width), from `to_rows`; they are cleaned here.
+            outputs: arrays with R rows each, to write into.
+            n_jobs: see the class.
+        """
         n_rows = len(rows)
         threads = self.count_threads(function, n_rows, n_jobs)
         if not n_rows:

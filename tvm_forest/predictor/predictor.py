@@ -58,6 +58,7 @@ class Predictor(
     """A compiled forest. Calls are re-entrant and release the interpreter lock.
 
     Attributes:
+        request: the build request: the model, schedules, target and outputs.
         forest: the model, with its trees in the order of rounds and classes.
         schedule: the schedule of the largest batches.
         schedules: schedule by smallest batch, see `arrange_by_batch`.
@@ -160,6 +161,7 @@ class Predictor(
         Raises:
             InputError: the file cannot be written.
             UnsupportedModel: labels neither strings nor numbers, or code for another machine.
+            BuildError: there is no room for temporary files.
 
         Examples:
             >>> predictor.save("model.tvmf")
@@ -204,7 +206,8 @@ class Predictor(
         Raises:
             InputError: rows, n_jobs or another argument of the wrong kind, or one that the library
                 does not have.
-            UnsupportedModel: with `which`, the outputs cannot be computed one by one.
+            UnsupportedModel: with `which`, the outputs cannot be computed one by one; or an
+                argument asks for what the model does not give, such as contributions.
 
         Examples:
             >>> predictor.predict(rows[::50])
@@ -245,7 +248,7 @@ class Predictor(
             (R,) or (R, C); (R,) with `which`.
 
         Raises:
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
+            InputError, UnsupportedModel: see `predict`.
 
         Examples:
             >>> predictor.predict_value(rows).shape
@@ -311,7 +314,7 @@ class Predictor(
             raw_score=True)`.
 
         Raises:
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
+            InputError, UnsupportedModel: see `predict`.
 
         Examples:
             >>> predictor.predict_margin(rows).shape

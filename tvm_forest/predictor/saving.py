@@ -55,7 +55,11 @@ whether to compile the model again."""
 
 
 def save(file: str | os.PathLike[str] | BinaryIO, make: Callable[[], bytes]) -> None:
-    """Write the bytes that `make` returns to a file; `make` is called once its path is checked."""
+    """Write the bytes that `make` returns to a file; `make` is called once its path is checked.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     where = "save: argument 'file'"
     if hasattr(file, "write"):
         file.write(make())
@@ -98,10 +102,10 @@ def read(file: Source, where: str) -> tuple[bytes, str]:
 
 
 def to_bytes(predictor: Predictor) -> bytes:
-    """Return the bytes that `save` writes.
+    """Return the bytes that `Predictor.save` writes.
 
     Raises:
-        UnsupportedModel: see `save`.
+        UnsupportedModel, BuildError: see `Predictor.save`.
     """
     if predictor.target.is_elsewhere:
         raise UnsupportedModel(
@@ -158,7 +162,7 @@ def from_bytes(
     """Rebuild a predictor from the output of `to_bytes`; with `recompile`, its code is not run.
 
     Raises:
-        ModelFormatError, BuildError: see `load_predictor`.
+        ModelFormatError, BuildError: see `tvm_forest.load_predictor`.
     """
     manifest, parts = archive.unpack(data, where)
     kind = str(manifest.get("kind"))
@@ -177,7 +181,7 @@ def read_saved(path: str) -> tuple[BuildRequest, dict[str, Any], str]:
     this package that wrote the file.
 
     Raises:
-        ModelFormatError: see `load_predictor`.
+        ModelFormatError: see `tvm_forest.load_predictor`.
     """
     where = f"read_saved: {archive.shorten(path)}"
     manifest, parts = archive.unpack(archive.read_file(Path(path), where), where)
@@ -189,7 +193,7 @@ def read_saved(path: str) -> tuple[BuildRequest, dict[str, Any], str]:
 
 @contextlib.contextmanager
 def refuse_unexpected(where: str) -> Iterator[None]:
-    """Convert unexpected exceptions about a file's content into an error that names the file."""
+    """Convert unexpected exceptions about a file's content to a ModelFormatError with its name."""
     try:
         yield
     except (BuildError, ModelFormatError):

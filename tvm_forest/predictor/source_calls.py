@@ -104,8 +104,9 @@ def predict_as_source(
         called: the library's method, "predict" or "predict_proba".
 
     Raises:
-        InputError: the library has no such argument or refuses its value; or `which` is given,
-            which no library supports.
+        InputError: rows, n_jobs or iteration_range of the wrong kind; the library has no such
+            argument or refuses its value; or `which` is given, which no library supports.
+        UnsupportedModel: an argument asks for what the model does not give, such as contributions.
     """
     forest = predictor.forest
     _check(forest, arguments, called)
@@ -152,7 +153,9 @@ def predict_as_source(
 
 
 def _read_approximate(arguments: dict[str, Any], method: str) -> dict[str, bool]:
-    """Return `approx_contribs` as an argument of our method; by itself it means nothing to XGBoost.
+    """Return `approx_contribs` as an argument of the Predictor's method `method`.
+
+    XGBoost ignores it where no contributions are asked for, so the result is then empty.
 
     Raises:
         UnsupportedModel: approximate interactions are asked for.
@@ -217,7 +220,10 @@ def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, An
     """Return the range of rounds from LightGBM's two numbers, limited to existing rounds.
 
     A count of 0 or less means all rounds from the start on. Without a count, the range ends at the
-    best round if the start is 0, and otherwise at the last round.
+    best round if the start is 0, which None stands for, and otherwise at the last round.
+
+    Raises:
+        InputError: `iteration_range` is given, too, or a number is not whole.
     """
     if iteration_range is not None:
         raise InputError(
@@ -233,7 +239,11 @@ def _read_counts(forest: Forest, iteration_range: Range, arguments: dict[str, An
 
 
 def _read_count(name: str, arguments: dict[str, Any]) -> int:
-    """Return an argument that is a whole number; 0 if it is missing or None."""
+    """Return an argument that is a whole number; 0 if it is missing or None.
+
+    Raises:
+        InputError: it is no whole number.
+    """
     number = arguments.get(name)
     if number is None:
         return 0
@@ -245,7 +255,11 @@ def _read_count(name: str, arguments: dict[str, Any]) -> int:
 def _predict_as_catboost(
     predictor: Predictor, rows: Any, jobs: int | None, rounds: Range, asked: Any
 ) -> Array:
-    """Predict as CatBoost does if its `prediction_type` is `asked`; if None, as for its default."""
+    """Predict as CatBoost does if its `prediction_type` is `asked`; if None, as for its default.
+
+    Raises:
+        InputError: the model does not give what is asked for, or see `Predictor.predict`.
+    """
     if asked is None:
         return predictor.predict(rows, jobs, rounds)
     known = prediction_types.list_types(predictor.forest)
@@ -261,7 +275,13 @@ def _predict_as_catboost(
 def _read_catboost(
     iteration_range: Range, n_jobs: int | None, arguments: dict[str, Any]
 ) -> tuple[Range, int | None]:
-    """Return rounds and threads from CatBoost's arguments."""
+    """Return the range of rounds and the number of threads that CatBoost's arguments name.
+
+    Where CatBoost's are missing, they are `iteration_range` and `n_jobs`.
+
+    Raises:
+        InputError: a value that CatBoost or this package refuses, or two ranges.
+    """
     span = tuple(_read_count(name, arguments) for name in ("ntree_start", "ntree_end"))
     if any(span) and iteration_range is not None:
         raise InputError(
@@ -286,7 +306,10 @@ def _read_catboost(
 def _add_leaves(
     predictor: Predictor, rows: Any, n_jobs: int | None, iteration_range: Range, start: Any
 ) -> Array:
-    """Return margins (R, C): a given start, plus the leaves in the order of the model."""
+    """Return margins (R, C): starting margins, plus the leaves in the order of the model.
+
+    `start` is XGBoost's `base_margin`, as users pass it; None for zeros, without a base score.
+    """
     forest, places = predictor.forest, predictor._columns_of(iteration_range)
     weighs = start is not None and forest.tree_weight is not None and not is_copied(rows)
     leaves = predictor._leaves("apply" if weighs else "per_tree", rows, n_jobs, iteration_range)
@@ -312,8 +335,8 @@ def _weigh(forest: Forest, tree: int, numbers: Array, start: Array) -> Array:
 
     Args:
         forest: the model.
-        tree: the tree.
-        numbers: (R,), numbers of the leaves that rows reach.
+        tree: index of the tree.
+        numbers: (R,), numbers of the leaves that rows reach, as `apply` returns them.
         start: (R,), the starting margins.
     """
     assert forest.bare_value is not None and forest.tree_weight is not None, "it has both"
@@ -326,7 +349,11 @@ def _weigh(forest: Forest, tree: int, numbers: Array, start: Array) -> Array:
 
 
 def _read_start(start: Any, shape: tuple[int, ...]) -> Array:
-    """Return the user's starting margins as (R, C) float32; they may be given flat."""
+    """Return the user's starting margins as (R, C) float32; they may be given flat.
+
+    Raises:
+        InputError: they are not numbers, or of another shape than (R, C) and (R * C,).
+    """
     where = "predict: argument 'base_margin'"
     try:
         array = np.asarray(start, np.float32)

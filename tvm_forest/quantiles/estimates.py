@@ -64,7 +64,9 @@ class Asked(NamedTuple):
 def read_asked(
     where: str, quantiles: Any, interpolation: str, weighted: bool, shared: bool, together: bool
 ) -> Asked:
-    """Check the arguments of a user, and return them as `Asked`.
+    """Check the arguments of a user, which are the attributes of `Asked`, and return them as such.
+
+    `where` begins messages.
 
     Raises:
         InputError: there is no such quantile or interpolation.
@@ -193,14 +195,14 @@ class _Estimate(NamedTuple):
         return values
 
     def _find_places(self, leaves: Array, *places: Array) -> list[Array]:
-        """Return some samples of each row, chosen by their places in ascending order.
+        """Return the targets of some samples of each row, by their places in ascending order.
 
         Args:
             leaves: int32 (R, T), the leaves that rows reach.
             places: arrays (R, Q) or (1, Q) of places, whole numbers; that of the smallest is 0.
 
         Returns:
-            For each array of places, the samples there, float64 (R, Q).
+            For each array of places, the targets of the samples there, float64 (R, Q).
         """
         thresholds = np.concatenate(np.broadcast_arrays(*places), axis=1)
         thresholds = np.ascontiguousarray(thresholds, np.int64)

@@ -275,7 +275,11 @@ class QuantilePredictor(Predictor):
         return Nearest(np.concatenate(found), np.concatenate(counts))
 
     def _count_near(self, where: str, rows: Any, n_jobs: int | None) -> Iterator[Array]:
-        """Yield the result of `proximity` block by block."""
+        """Yield the result of `proximity` block by block, int32 (r, N).
+
+        Raises:
+            InputError, UnsupportedModel: see `proximity`; messages begin with `where`.
+        """
         if not len(self.samples.order):
             raise UnsupportedModel(
                 f"{where}: a model with monotonic constraints changes the targets of training "
@@ -321,7 +325,7 @@ class QuantilePredictor(Predictor):
         """Write the predictor to a file, see `Predictor.save`.
 
         Raises:
-            InputError: the file cannot be written.
+            InputError, BuildError: see `Predictor.save`.
 
         Examples:
             >>> quantile_predictor.save("quantiles.tvmf")

@@ -198,7 +198,10 @@ def _make(
     single: bool,
     default: Default,
 ) -> LeafSamples:
-    """Return LeafSamples with arrays of the right dtypes; `counts` is as from `count_nodes`."""
+    """Return LeafSamples with arrays of the right dtypes.
+
+    `counts` is as from `count_nodes`; the others are attributes of `LeafSamples`.
+    """
     dtype = np.uint16 if values.shape[1] <= MAX_SHORT else np.int32
     offsets = np.cumsum([0, *counts])[:-1].astype(np.int64)
     ranks = np.ascontiguousarray(ranks, dtype)

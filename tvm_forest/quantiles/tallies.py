@@ -71,7 +71,7 @@ class Tallies:
         Args:
             name: see `OF_SAMPLES`.
             leaves: int32 (R, T), numbers of the leaves that rows reach.
-            output: the target whose ranks are read.
+            output: index of the target whose ranks are read, from 0.
             inputs: float64 (R,) if the tally takes a number per row, then thresholds (R, Q).
             n_jobs: see `Predictor.predict`.
 

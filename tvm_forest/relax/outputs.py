@@ -65,7 +65,7 @@ def check_outputs(forest: Forest, outputs: list[str]) -> None:
 
 
 def type_of(forest: Forest, output: str, n: Any, vdevice: Any = None) -> relax.TensorType:
-    """Return the type of an output for n rows."""
+    """Return the type of an output for n rows, on a device `vdevice`; None for the first one."""
     columns, trees = forest.n_outputs, _count_source_trees(forest)
     value = result_dtype(forest, result_names(forest)[-1])
     shape, dtype = {
@@ -131,7 +131,13 @@ def assemble(
 def _order_leaves(
     bb: relax.BlockBuilder, forest: Forest, output: str, leaves: Any, columns: Array
 ) -> Any:
-    """Return leaf numbers, or leaf values, in the order of the source model's trees."""
+    """Return leaf numbers, or leaf values, in the order of the source model's trees.
+
+    Args:
+        bb, forest, columns: see `assemble`.
+        output: "leaf" or "per_tree".
+        leaves: the function's result, by place `round * C + class`.
+    """
     dtype = forest.leaf_id_dtype if output == "leaf" else forest.sum_dtype
     width = forest.n_outputs if output == "per_tree" and forest.has_vectors else 1
     places = columns[:, :width].ravel()
@@ -159,6 +165,11 @@ def _choose_labels(
     """Return the label of each row from its margins or values.
 
     It follows `forest.reference.choose_labels`.
+
+    Args:
+        forest: the model.
+        margin, value: (n, C), margins and values.
+        labels: see `label_table`.
     """
     n, rule = margin.shape[0], forest.label_rule
     if rule == "cut":

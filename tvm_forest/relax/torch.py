@@ -75,7 +75,11 @@ class TorchForest(torch.nn.Module):
         self.register_buffer("model", torch.from_numpy(to_bytes(forest).copy()))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Return the outputs for rows (n, F), see the class."""
+        """Return the outputs for rows (n, F), see the class.
+
+        Raises:
+            InputError: the rows have another shape or dtype.
+        """
         if rows.ndim != 2 or rows.shape[1] != self.row_width or rows.dtype != self.row_dtype:
             raise InputError(
                 f"TorchForest: argument 'rows': expected (n, {self.row_width}) {self.row_dtype}, "

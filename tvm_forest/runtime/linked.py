@@ -70,7 +70,11 @@ def load_ffi() -> ctypes.CDLL:
 
 
 def read_version() -> str:
-    """Return the version of apache-tvm-ffi's binary interface, such as "0.1"."""
+    """Return the version of apache-tvm-ffi's binary interface, such as "0.1".
+
+    Raises:
+        ModuleNotFoundError: see `load_ffi`.
+    """
     version = _Version()
     load_ffi().TVMFFIGetVersion(ctypes.byref(version))
     return f"{version.major}.{version.minor}"

@@ -79,7 +79,13 @@ _EXTRA: dict[int, Headers] = {
 
 
 class Application:
-    """The ASGI application, which uvicorn calls with each request."""
+    """The ASGI application, which uvicorn calls with each request.
+
+    Attributes:
+        models: the models that are served.
+        settings: limits and permissions.
+        repository: loads models anew from their files.
+    """
 
     def __init__(self, named: list[Named], settings: Settings) -> None:
         self.models = models = Models((name, version, x) for name, version, x, _ in named)
@@ -169,7 +175,10 @@ class Application:
         self._metrics.count_answer("", "", status, None)
 
     def log_access(self, client: str, method: str, path: str, status: Any, begin: float) -> None:
-        """Write a line to the access log if it is on; the path is escaped and shortened."""
+        """Write a line to the access log if it is on; the path is escaped and shortened.
+
+        `begin` is when the request came, by `time.perf_counter`.
+        """
         if self.settings.access_log:
             milliseconds = 1000 * (time.perf_counter() - begin)
             path = quote(path[:MAX_LOGGED], safe="/:")
@@ -245,7 +254,12 @@ class Application:
     async def _read(
         self, model: Model, headers: dict[bytes, bytes], receive: Receive, hold: Hold
     ) -> Request:
-        """Receive and parse the body of an HTTP request."""
+        """Receive and parse the body of an HTTP request.
+
+        Raises:
+            Refused: the body is too long or coded in an unknown way, the client has gone, or see
+                `protocol.read_request`.
+        """
         coding = headers.get(b"content-encoding", b"identity").lower()
         if coding != b"identity" and coding not in CODINGS:
             have = b", ".join(CODINGS).decode()
@@ -266,7 +280,11 @@ class Application:
         return await self.work(len(body), read_request, body, size, model)
 
     async def _receive(self, receive: Receive, hold: Hold) -> bytes:
-        """Return the body of a request."""
+        """Return the body of a request.
+
+        Raises:
+            Refused: the body is too long, or the client has gone.
+        """
         parts, size, has_more = [], 0, True
         while has_more:
             message = await receive()
@@ -330,7 +348,15 @@ async def _send_refusal(send: Send, refused: Refused) -> None:
 async def send_bytes(
     send: Send, status: int, kind: bytes, parts: list[bytes], extra: Headers | None = None
 ) -> None:
-    """Send an answer; a long one is sent in parts, as fast as the client reads them."""
+    """Send an answer; a long one is sent in parts, as fast as the client reads them.
+
+    Args:
+        send: the function of ASGI.
+        status: HTTP status.
+        kind: value of the header Content-Type.
+        parts: the body in consecutive parts.
+        extra: further headers.
+    """
     size = count(parts)
     if size < SHORT_BYTES:
         parts = [b"".join(parts)]

@@ -148,7 +148,11 @@ def make_request(
 
 
 def _parse(text: memoryview) -> dict[str, Any]:
-    """Parse a JSON object; NaN and Infinity, which only Python writes, are accepted."""
+    """Parse a JSON object; NaN and Infinity, which only Python writes, are accepted.
+
+    Raises:
+        Refused: the text is not a JSON object.
+    """
     try:
         asked = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -163,7 +167,16 @@ def _parse(text: memoryview) -> dict[str, Any]:
 
 
 def _read_parameters(holder: dict[str, Any], where: str, known: Iterable[str]) -> dict[str, Any]:
-    """Return the parameters of a tensor or a request; refuse those that are unknown."""
+    """Return the parameters of a tensor or a request; refuse those that are unknown.
+
+    Args:
+        holder: the tensor or the request, as fields.
+        where: beginning of messages.
+        known: names of the parameters that are allowed.
+
+    Raises:
+        Refused: a parameter is unknown, or they are not an object.
+    """
     parameters = holder.get("parameters")
     if parameters is None:
         return {}
@@ -177,7 +190,11 @@ def _read_parameters(holder: dict[str, Any], where: str, known: Iterable[str]) -
 
 
 def _list_objects(asked: dict[str, Any], field: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the tensors in a field, each with its name in messages; names must be distinct."""
+    """Return (name in messages, fields) of each tensor in a field, "inputs" or "outputs".
+
+    Raises:
+        Refused: the field has no list of tensors, a tensor has no name, or two have the same.
+    """
     items = asked[field]
     if not isinstance(items, list) or not items:
         raise Refused(f"field '{field}': expected a list of one or more tensors")
@@ -194,7 +211,16 @@ def _list_objects(asked: dict[str, Any], field: str) -> list[tuple[str, dict[str
 def _read_inputs(
     asked: dict[str, Any], read_tensor: ReadTensor, known: tuple[str, ...]
 ) -> dict[str, Array]:
-    """Return the tensors of a request by name."""
+    """Return the tensors of a request by name.
+
+    Args:
+        asked: the fields of the request.
+        read_tensor: see `make_request`.
+        known: names of the parameters that an input may have.
+
+    Raises:
+        Refused: there are no inputs, or one violates the protocol.
+    """
     if "inputs" not in asked:
         raise Refused("field 'inputs' is missing")
     inputs = {}
@@ -212,7 +238,17 @@ def _read_inputs(
 def _read_tensor(
     item: dict[str, Any], shape: tuple[int, ...], where: str, data: memoryview
 ) -> tuple[Array, memoryview]:
-    """Return the tensor of an input, and the bytes that are left for later inputs."""
+    """Return the tensor of an input, and the bytes that are left for later inputs.
+
+    Args:
+        item: the fields of the input.
+        shape: shape of the tensor.
+        where: beginning of messages.
+        data: the bytes after the JSON that earlier inputs have left.
+
+    Raises:
+        Refused: the input has neither or both of a list and bytes, or they do not fit its shape.
+    """
     size = (item.get("parameters") or {}).get(SIZE_PARAMETER)
     if (size is None) == ("data" not in item):
         raise Refused(f"{where}: give either field 'data' or parameter '{SIZE_PARAMETER}'")
@@ -272,7 +308,12 @@ def _make_rows(inputs: dict[str, Array], model: Model) -> Array:
 
 
 def _join_columns(inputs: dict[str, Array], columns: tuple[str, ...], model: Model) -> Any:
-    """Join columns to an array, or to a pyarrow table if there are texts or category labels."""
+    """Join columns to an array, or to a pyarrow table if there are texts or category labels.
+
+    Raises:
+        Refused: columns have other shapes than (R,) or (R, 1), or not the same R.
+        InputError: a table is needed, and pyarrow is not installed.
+    """
     arrays = {name: inputs[name] for name in columns}
     for name, array in arrays.items():
         if array.ndim == 2 and array.shape[1] == 1:

@@ -108,7 +108,11 @@ async def _read_parameters(request: Request) -> dict[str, Any]:
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
-    """Return the JSON object in the body of a request; {} for an empty body."""
+    """Return the JSON object in the body of a request; {} for an empty body.
+
+    Raises:
+        Refused: the body is too long (413), or is not such an object.
+    """
     body = b""
     async for part in request.stream():
         body += part

@@ -163,7 +163,11 @@ def read_binary(data: memoryview, datatype: str, shape: tuple[int, ...], where: 
 
 
 def _split_texts(data: memoryview, count: int, where: str) -> list[str]:
-    """Return the texts in bytes, where each follows its length as 4 bytes."""
+    """Return the `count` texts in bytes, where each follows its length as 4 bytes.
+
+    Raises:
+        Refused: there are fewer or more bytes, or a text is not UTF-8.
+    """
     texts: list[str] = []
     at = 0
     try:

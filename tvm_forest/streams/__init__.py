@@ -291,7 +291,18 @@ def _write(call: _Call, reads: Iterable[ReadBatch], file: BinaryIO, target: Any,
 
 
 def _append(table: Table, read: ReadBatch, begin: int, batch: Batch, predicted: Predicted) -> None:
-    """Write the predictions of a part of a batch, whose first row has the index `begin` in it."""
+    """Write the predictions of a part of a batch to an open file.
+
+    Args:
+        table: the file.
+        read: the batch.
+        begin: index in the batch of the part's first row.
+        batch: the part.
+        predicted: its predictions.
+
+    Raises:
+        InputError: the file cannot hold a value; the message has the place of its row.
+    """
     try:
         table.write(dict(zip(read.keep, batch.kept, strict=True)), predicted)
     except RowError as error:

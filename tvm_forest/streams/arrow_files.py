@@ -94,7 +94,11 @@ class ParquetRows:
     """Rows of a Parquet file, read a few pages at a time."""
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the names of the columns, from the footer of the file."""
+        """Read the names of the columns, from the footer of the file.
+
+        Raises:
+            InputError: the file is damaged or a pipe, or pyarrow is not installed.
+        """
         self._arrow, self._where = import_arrow(where), where
         if not file.seekable():
             raise InputError(
@@ -137,7 +141,7 @@ class ParquetRows:
             )
 
     def fraction(self) -> float | None:
-        """Return the share of the file that has been read, or None if it is not known."""
+        """Return the share of the file that has been read, from 0 to 1."""
         return self._done / max(1, self._file.metadata.num_rows)
 
     def _take(self, batch: Any, columns: Columns) -> Batch:
@@ -157,7 +161,12 @@ class ArrowRows:
     """Rows of Arrow IPC, a file or a stream."""
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the names of the columns, from the schema of the file."""
+        """Read the names of the columns, from the schema of the file.
+
+        Raises:
+            InputError: the file is damaged, or a pipe unless it holds a stream; or pyarrow is not
+                installed.
+        """
         self._arrow, self._where = import_arrow(where), where
         self._file, self._done = file, 0
         self._part, self._total = 0, 0  # record batches
@@ -239,7 +248,11 @@ class ArrowTable:
     _max_rows = MAX_GROUP_ROWS
 
     def __init__(self, file: Any, where: str) -> None:
-        """Prepare to write to a binary file object; `where` begins messages."""
+        """Prepare to write to a binary file object; `where` begins messages.
+
+        Raises:
+            InputError: pyarrow is not installed.
+        """
         self._arrow, self._where, self._file = import_arrow(where), where, file
         self._schema: Any = None
         self._writer: Any = None

@@ -239,7 +239,11 @@ def _to_float(decimals: Any, arrow: ModuleType) -> Any:
 
 
 def label_rows(columns: dict[str, Any], where: str) -> Any:
-    """Return a pyarrow table of columns: arrays of numbers, or lists of labels and None."""
+    """Return a pyarrow table of columns: arrays of numbers, or lists of labels and None.
+
+    Raises:
+        InputError: pyarrow is not installed; the message begins with `where`.
+    """
     arrow = import_arrow(f"{where}: categories by name")
     arrays = []
     for values in columns.values():

@@ -32,7 +32,12 @@ class NpyRows:
     added: tuple[str, ...] = ()
 
     def __init__(self, file: Any, where: str, forest: Forest, reading: Reading = AS_IS) -> None:
-        """Read the shape and the dtype of the array, from the header of the file."""
+        """Read the shape and the dtype of the array, from the header of the file.
+
+        Raises:
+            InputError: the file is damaged, the array is not (R, F) numbers, or its rows are not
+                one after the other in a stream.
+        """
         self._file, self._where, self._done = file, where, 0
         try:
             version = npy.read_magic(file)
@@ -87,7 +92,7 @@ class NpyRows:
             yield Batch(rows, [], count)
 
     def fraction(self) -> float | None:
-        """Return the share of the file that has been read, or None if it is not known."""
+        """Return the share of the file that has been read, from 0 to 1."""
         return self._done / max(1, self._shape[0])
 
 
@@ -95,7 +100,11 @@ class NpyTable:
     """A .npy file of predictions, whose header is rewritten once the number of rows is known."""
 
     def __init__(self, file: Any, where: str) -> None:
-        """Prepare to write to a binary file object, which must be seekable."""
+        """Prepare to write to a binary file object.
+
+        Raises:
+            InputError: it is not seekable, as the number of rows is written at the end.
+        """
         self._file, self._where, self._length = file, where, 0
         self._form: tuple[Any, ...] = ()
         if not file.seekable():
@@ -105,7 +114,12 @@ class NpyTable:
             )
 
     def write(self, kept: dict[str, Any], predicted: Predicted) -> None:
-        """Append predictions; kept columns are refused."""
+        """Append predictions.
+
+        Raises:
+            InputError: there are kept columns, or predictions that are not one array of numbers or
+                texts.
+        """
         result = predicted.result
         if kept:
             raise InputError(f"{self._where}: .npy holds no kept columns; use another format")

@@ -45,7 +45,11 @@ class RowsBar:
 
 
 def _make_bar(shown: bool | None) -> Any:
-    """Return a rich progress bar; None if it is not to be shown, see `RowsBar.__init__`."""
+    """Return a rich progress bar; None if it is not to be shown.
+
+    Raises:
+        InputError: see `RowsBar.__init__`.
+    """
     if not (sys.stderr.isatty() if shown is None else shown):
         return None
     try:

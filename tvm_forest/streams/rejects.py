@@ -59,7 +59,15 @@ class Rejects:
             self._stack.__exit__(*about)
 
     def add(self, part: Part, reasons: dict[int, str]) -> None:
-        """Count and write rows of a file; `reasons` has the reason of each by its number there."""
+        """Count rows of the file `part`, and write why they are left out.
+
+        Args:
+            part: the file.
+            reasons: the reason for each row, by the row's number in the file, from 0.
+
+        Raises:
+            InputError: the file of rejects cannot be written.
+        """
         self.count += len(reasons)
         if self._table is None or not reasons:
             return
@@ -68,7 +76,11 @@ class Rejects:
         self._write(Texts([name] * len(rows)), rows, Texts([reasons[row] for row in rows]))
 
     def finish(self) -> None:
-        """Complete the file, so that it appears under its name."""
+        """Complete the file, so that it appears under its name.
+
+        Raises:
+            InputError: it cannot be written.
+        """
         if self._table is None:
             return
         if not self.count:

@@ -45,7 +45,11 @@ class SeparatedRows(TextRows):
         return super()._open_text(io.BufferedReader(self._spool))
 
     def _open(self) -> tuple[list[str] | None, Iterable[Line]]:
-        """See `TextRows._open`: names of columns, if the first line holds them, and the lines."""
+        """See `TextRows._open`: names of columns, if the first line holds them, and the lines.
+
+        Raises:
+            InputError: the first line is bad, or may be a row or names, see `names_columns`.
+        """
         lines = self._split_lines(self._lines)
         first = next(lines, None)
         if first is None:
@@ -99,7 +103,7 @@ class SeparatedRows(TextRows):
     def _read_rest(
         self, blocks: text_blocks.Blocks, block: bytes, columns: Columns, size: int
     ) -> Iterator[Batch]:
-        """Yield the rows of a block and of the rest of the file, read by Python."""
+        """Yield the rows of a block and of all after it in the file, read by Python."""
         self._line = blocks.line
         self._text = io.TextIOWrapper(blocks.take_rest(block), encoding="utf-8", newline="")
         self._records = self._split_lines(self._read_lines(), blocks.line)
@@ -108,7 +112,15 @@ class SeparatedRows(TextRows):
     def _read_block(
         self, block: bytes, line: int, reader: text_blocks.BlockReader, columns: Columns, size: int
     ) -> Iterator[Batch]:
-        """Yield the rows of a block; halves it until pyarrow can read a part, or Python must."""
+        """Yield the rows of a block; halves it until pyarrow can read a part, or Python must.
+
+        Args:
+            block: bytes of whole lines.
+            line: number of lines of the file before them.
+            reader: reads blocks with pyarrow.
+            columns: the columns that are used.
+            size: the largest number of rows of a batch.
+        """
         fields = reader.read(block)
         batch = None if fields is None else self._to_batch(columns, reader.plan, fields)
         if batch is not None:
@@ -145,6 +157,9 @@ class SeparatedRows(TextRows):
 
         Empty lines are left out; if a row has one column, they are bad instead. `before` is the
         number of lines before these.
+
+        Raises:
+            BadLine: a line is bad, and bad lines are not skipped, or its quotes stay open.
         """
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         while True:
@@ -195,7 +210,12 @@ class SeparatedRows(TextRows):
     def _to_labels(
         self, texts: Iterable[str], known: tuple[Any, ...]
     ) -> tuple[dict[str, Any], str | None]:
-        """Return the label of each text, and the first text that cannot be a label, else None."""
+        """Return the label of each text, and the first text that cannot be a label, else None.
+
+        Raises:
+            InputError: the labels `known` of the model are neither all texts nor all numbers of one
+                type.
+        """
         kinds = {type(label) for label in known if label is not None}
         read = kinds.pop() if len(kinds) == 1 and kinds <= {str, int, float} else None
         if read is None:

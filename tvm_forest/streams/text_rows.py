@@ -188,7 +188,7 @@ class TextRows:
     def _join(
         self, columns: Columns, plan: FieldPlan, reads: Sequence[Read], bad: dict[int, str]
     ) -> Batch:
-        """Join consecutive reads into one batch."""
+        """Join consecutive reads into one batch; for `bad` see `Batch`."""
         numbers = np.concatenate([read.numbers for read in reads])
         rows: Any = numbers
         if plan.labelled:
@@ -328,7 +328,11 @@ class JsonRows(TextRows):
                 yield number, self._read_object(line, number)
 
     def _read_object(self, line: str, number: int) -> dict[str, Any] | BadLine:
-        """Return the object of a line, or a BadLine if bad lines are skipped."""
+        """Return the object of a line; for a bad line a BadLine, if bad lines are skipped.
+
+        Raises:
+            BadLine: the line is bad, and bad lines are not skipped.
+        """
         try:
             row = json.loads(line, object_pairs_hook=_to_dict)
             if isinstance(row, dict):

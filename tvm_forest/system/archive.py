@@ -187,6 +187,9 @@ def replace_file(path: Path, data: bytes, private: bool = False) -> None:
         path: path of the file.
         data: its new content.
         private: give only the user access, whoever has access to the file that is replaced.
+
+    Raises:
+        OSError: the file cannot be written.
     """
     with open_replacement(path, private) as draft:
         draft.write(data)
@@ -198,6 +201,9 @@ def open_replacement(path: Path, private: bool = False) -> Iterator[BinaryIO]:
 
     The new file has the permissions of the old one, unless it is private. The target of a symbolic
     link is replaced, not the link.
+
+    Raises:
+        OSError: the file cannot be written.
     """
     place = _follow(path)
     with _open_draft(place, private) as draft:
@@ -225,7 +231,11 @@ def _replace(draft: Path, place: Path) -> None:
 
 @contextlib.contextmanager
 def make_replacement(folder: Path) -> Iterator[Path]:
-    """Yield a new folder, which replaces an empty or missing one if the block raises no error."""
+    """Yield a new folder, which replaces an empty or missing one if the block raises no error.
+
+    Raises:
+        OSError: the folder cannot be made, or the one to replace is not empty.
+    """
     place = _follow(folder)
     draft, old = _name_draft(place), _look_at(place)
     try:
@@ -253,7 +263,11 @@ def refuse_unwritable(path: Path, where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _open_draft(place: Path, private: bool = False) -> Iterator[BinaryIO]:
-    """Open a temporary file next to another; it is removed unless renamed."""
+    """Open a temporary file next to another; it is removed unless renamed.
+
+    Raises:
+        OSError: the other is not a regular file, or the folder cannot be written to.
+    """
     draft, old = _name_draft(place), _look_at(place)
     if old is not None and not stat.S_ISREG(old.st_mode):
         raise OSError(0, "not a regular file")
@@ -323,7 +337,11 @@ def _pad(at: int) -> bytes:
 
 
 def _find(data: bytes, about: zipfile.ZipInfo) -> memoryview:
-    """Return the bytes of a member without a copy; the checksum was verified before."""
+    """Return the bytes of a member without a copy; the checksum was verified before.
+
+    Raises:
+        ModelFormatError: the member is compressed.
+    """
     if about.compress_type != zipfile.ZIP_STORED:
         raise ModelFormatError(f"archive: member '{about.filename}' is compressed; save it again")
     lengths = struct.unpack_from("<HH", data, about.header_offset + _LENGTHS_AT)

@@ -121,7 +121,7 @@ class AsksOnce:
     """An immutable object that keeps what functions found out about it."""
 
     def ask_once(self, answer: Callable[..., Any], *question: Hashable) -> Any:
-        """Return `answer(self, *question)`, computed once."""
+        """Return `answer(self, *question)`, which is computed once for each question, and kept."""
         answers = self.__dict__.setdefault("_answers", {})
         key = (answer, *question)
         if key not in answers:

@@ -50,6 +50,9 @@ def write_object(library: tvm.runtime.Executable, file: Path, prefix: str) -> No
         library: an executable that was compiled in this process, not one that was loaded.
         file: path of the object file, with the suffix ".o".
         prefix: prefix of the names of all its functions.
+
+    Raises:
+        BuildError: there is no room for temporary files.
     """
     text = str(library.mod.inspect_source("ll"))
     for pattern, renamed in RENAMED:

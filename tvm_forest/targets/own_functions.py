@@ -54,7 +54,10 @@ def with_own_functions(text: str) -> str:
 
 
 def _apply_to_lanes(name: str, own: str, lanes: int) -> str:
-    """Return LLVM IR of a function that applies one of ours to each lane of a vector."""
+    """Return LLVM IR of the function `name`, which applies `own`, one of ours, to each lane.
+
+    The lanes are those of a vector of `lanes` floats.
+    """
     one = "float" if own.endswith("32") else "double"
     many, lines, made = f"<{lanes} x {one}>", list[str](), "poison"
     for k in range(lanes):

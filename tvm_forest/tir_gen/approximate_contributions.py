@@ -27,8 +27,8 @@ def emit_approximation() -> tirx.PrimFunc:
     """Return the function that adds up approximate contributions; it serves all models.
 
     Emits:
-        A function (leaves int32 (n, t), arrays of `MODEL` ..., result float32 (n, w)); the result
-        holds what sums start from.
+        A function (leaves int32 (n, t), arrays of `MODEL` ..., result float32 (n, w)), for n rows,
+        t trees and w = outputs * (features + 1). It adds to what the result holds when called.
     """
     code = Builder()
     n, n_trees, width = (tirx.Var(name, "int64") for name in "ntw")

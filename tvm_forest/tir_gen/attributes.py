@@ -168,7 +168,11 @@ def _encode(x: Any, where: str) -> Any:
 
 
 def _decode(x: Any) -> Any:
-    """Rebuild the value that `_encode` encoded; lists come back as tuples."""
+    """Rebuild the value that `_encode` encoded; lists come back as tuples.
+
+    Raises:
+        ScheduleError: see `_find_class`.
+    """
     if isinstance(x, list):
         return tuple(map(_decode, x))
     if not isinstance(x, dict):

@@ -150,7 +150,14 @@ def _emit_walks(
 
 
 def _walk(forest: Forest, output: Output, row: Expr, tree: Expr, c: Expr, model: list[Any]) -> Expr:
-    """Return the leaf value that a row reaches, for class c; for "apply", the leaf's number."""
+    """Return the leaf value that a row reaches, for class c; for "apply", the leaf's number.
+
+    Args:
+        forest, output, model: see `_emit_walks`.
+        row: load of the row's first value.
+        tree: number of the tree.
+        c: number of the class.
+    """
     anchors = [buffer[(0,) * len(buffer.shape)] for buffer in model]
     if output == "apply":
         return tirx.call_intrin("int32", ops.WALK_ID, row, tree, *anchors)

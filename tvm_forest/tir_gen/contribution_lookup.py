@@ -80,7 +80,10 @@ class ContributionLookup:
         return code.finish()
 
     def _read(self, name: str, entry: Any, width: int) -> list[Any]:
-        """Load the `width` integers of a table entry as int64."""
+        """Load integers number `entry * width` to `entry * width + width - 1` of an array, int64.
+
+        `name` is that of an array of the model, such as "tests".
+        """
         array = self.model[name]
         return [
             self.code.hold(f"{name}_{k}", array[entry * width + k].astype("int64"))
@@ -130,6 +133,11 @@ class ContributionLookup:
 
         The entries depend on the rows, so the hardware cannot prefetch them. The code prefetches a
         cache line of the next table for every four rows.
+
+        Args:
+            quad: number of the table.
+            first_entry: number of the first entry of all tables for the current output.
+            fours: how many groups of four rows there are.
         """
         code = self.code
         place, entry, following, *features = self._read("quads", quad, 3 + QUAD)

@@ -73,6 +73,10 @@ def max_value(extent: Any, analyzer: Any = None) -> Any | None:
     """Return the upper bound of an integer expression as an int64 constant.
 
     The result is None if no bound is known, or if it is 2**31 or more.
+
+    Args:
+        extent: the expression.
+        analyzer: TVM's analyzer, which may know bounds of variables; None for one that knows none.
     """
     bound = (analyzer or sym.Analyzer()).const_int_bound(extent).max_value
     return i64(int(bound)) if bound < 2**31 else None

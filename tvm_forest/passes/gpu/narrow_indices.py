@@ -133,7 +133,10 @@ class _Narrowing:
         return None if any(x is None for x in short) else make(*short)
 
     def _mask(self, x: Any) -> Any | None:
-        """Narrow `x & mask`: the bits above the mask are cleared, so x itself need not fit."""
+        """Narrow `a & mask`, of which only the mask must fit, since bits above it are cleared.
+
+        None if the mask is no constant from 0 to 2**31 - 1.
+        """
         mask = int(x.b) if isinstance(x.b, tirx.IntImm) else -1
         short = x.a.astype("int32") & tirx.IntImm("int32", mask)
         return short if 0 <= mask < 2**31 else None

@@ -158,7 +158,10 @@ class KernelWriter:
         return ir.change_loop(s, extent=extent, body=body, annotations={})
 
     def _do_alone(self, s: tirx.Stmt, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Restrict a statement to one thread, or one team, among those with the same work."""
+        """Restrict a statement to one thread, or one team, among those with the same work.
+
+        `when` and `bound` are as in `_visit`.
+        """
         is_local = all(store.buffer.scope() == "local" for store in find_stores(s))
         if is_local and not kernel_code.loads_of(s):
             return s  # threads may always set their own registers
@@ -168,7 +171,7 @@ class KernelWriter:
         return guard(s, [*when, *(tirx.EQ(var, i64(0)) for var in idle)])
 
     def _map(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Rewrite a mapped loop: each thread or block runs one iteration."""
+        """Rewrite a mapped loop, see `_visit`: each thread or block runs one iteration."""
         dimension = str(self.facts.of(s).gpu)
         of_block = dimension in self.threads
         var, extent = (self.threads if of_block else self.blocks)[dimension]
@@ -182,7 +185,7 @@ class KernelWriter:
     def _sequence(
         self, parts: list[tirx.Stmt], when: tuple[Any, ...], bound: tuple[str, ...]
     ) -> tirx.Stmt:
-        """Rewrite statements, with barriers between those that access the same memory."""
+        """Rewrite statements, see `_visit`, with barriers between those that access one memory."""
         written, since = list[tirx.Stmt](), list[_Accesses]()
         for part in kernel_code.join_users(self._flatten(parts), self._are_of_thread):
             if isinstance(part, tirx.AllocBuffer):
@@ -214,7 +217,7 @@ class KernelWriter:
         return not (shares or find_calls(s, kernel_code.SHUFFLE))
 
     def _share(self, s: tirx.For, when: tuple[Any, ...], bound: tuple[str, ...]) -> tirx.Stmt:
-        """Let all threads with the same work share the iterations of a `spread` nest."""
+        """Let all threads with the same work share a `spread` nest's iterations, see `_visit`."""
         fixed = self._dimensions_of(s, bound)
         workers = [self.threads[d] for d in self.threads if d not in fixed]
         count, worker = prod(size for _, size in workers), i64(0)

@@ -94,7 +94,11 @@ def _join(func: tirx.PrimFunc, walk: WalkBlock) -> Any:
 
 
 def _finish(found: WalkBlock) -> tirx.Stmt:
-    """Return the block of the epilogue in a new loop over all rows."""
+    """Return the block of the epilogue in a new loop over all rows.
+
+    Raises:
+        ScheduleError: a loop around the block has an annotation.
+    """
     noted = next((loop for loop in found.around if loop.annotations and not name_of(loop)), None)
     if noted is not None:
         what = f"has the annotation '{next(iter(noted.annotations))}'"
@@ -106,7 +110,12 @@ def _finish(found: WalkBlock) -> tirx.Stmt:
 
 
 def _adopt(loop: tirx.For, name: str) -> tirx.For:
-    """Return a loop around the walk with a name, and with its binding or kind as an annotation."""
+    """Return a loop around the walk with a name, and with its binding or kind as an annotation.
+
+    Raises:
+        ScheduleError: it has an annotation of others, or is bound to something else than a GPU's
+            blocks or threads.
+    """
     foreign = next((str(x) for x in loop.annotations if not str(x).startswith(PREFIX)), None)
     if foreign is not None:
         raise make_loop_error(name, f"has the annotation '{foreign}'", "leave it out")

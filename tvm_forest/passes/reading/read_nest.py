@@ -83,7 +83,7 @@ class ForgetNest:
     """
 
     def rewrite(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """Remove the attributes and annotations of a function."""
+        """Return a function without these attributes and annotations, see the class."""
 
         def forget(loop: tirx.For) -> tirx.For:
             kept = {k: x for k, x in loop.annotations.items() if k == NAME or k not in KNOWN}
@@ -129,7 +129,11 @@ class _Reader:
         return chain, chain.with_annotations(steps, marks)
 
     def _read_notes(self, loop: tirx.For) -> dict[str, Any]:
-        """Return the annotations of a loop that belong to this package, checked."""
+        """Return the annotations of a loop that belong to this package.
+
+        Raises:
+            ScheduleError: one is unknown, or does not name a kind of loop.
+        """
         ours = {str(key): to_plain(x) for key, x in loop.annotations.items()}
         notes = {key: x for key, x in ours.items() if key.startswith(PREFIX)}
         kind = notes.get(KIND, ["batch", 1])
@@ -143,7 +147,16 @@ class _Reader:
         return notes
 
     def _read_loop(self, loop: tirx.For, notes: dict[str, Any], factor: Any) -> Loop:
-        """Convert a TIR loop to a Loop; `factor` is its entry in `_find_factors`, or None."""
+        """Convert a TIR loop to a Loop.
+
+        Args:
+            loop: the loop.
+            notes: see `_read_notes`.
+            factor: its entry in `_find_factors`; None for a loop that the walk does not use.
+
+        Raises:
+            ScheduleError: its kind, begin, step or end is none that a nest can have.
+        """
         name = str(notes.get(NAME, loop.loop_var.name))
         if loop.kind not in (tirx.ForKind.SERIAL, *KINDS):
             raise make_loop_error(name, f"is {tirx.ForKind(loop.kind).name.lower()}")
@@ -164,7 +177,11 @@ class _Reader:
         return Loop(name, kind, 0, stop, step)
 
     def _find_factors(self) -> dict[Any, tuple[str, Any]]:
-        """Return the kind of each loop and its factor in the axis of that kind, by its variable."""
+        """Return the kind of each loop and its factor in the axis of that kind, by its variable.
+
+        Raises:
+            ScheduleError: an axis is not a sum of loop variables times factors.
+        """
         found: dict[Any, tuple[str, Any]] = {}
         kinds, block = self._find_axis_kinds(), self.walk.block
         for axis, value in zip(block.iter_vars, self.walk.realize.iter_values, strict=True):
@@ -257,6 +274,9 @@ class _Reader:
         """Yield the guards for the conditions of the block.
 
         TVM's conditions count iterations; guards count rows, classes or trees.
+
+        Raises:
+            ScheduleError: a condition is not the end of a tile.
         """
         clauses = ir.split_condition(self.walk.realize.predicate)
         for clause in clauses:
@@ -313,5 +333,8 @@ def _guess_kind(loop: tirx.For) -> Kind:
 
 
 def make_loop_error(name: str, what: str, advice: str = "see docs/directives.md") -> ScheduleError:
-    """Return the exception for a loop that does not fit a nest."""
+    """Return the exception for the loop `name`, which does not fit a nest.
+
+    `what` says what is wrong, as in "loop 'b1' is vectorized", and `advice` what to do.
+    """
     return ScheduleError(f"build: argument 'schedule': loop '{name}' {what}; {advice}")

@@ -48,7 +48,7 @@ class Answering:
     """
 
     def __init__(self, ends: tuple[int, ...] | None = None) -> None:
-        """Begin without stretches; `ends` as in `Stretches`."""
+        """Begin without stretches; `ends` are those of `Stretches`, None for equal ones."""
         self._ends, self._others = ends, OrderedDict[tuple[int, ...], Answering]()
         self._can_stop: bool | None = None  # until the first call
         self._stretches: Stretches | None = None
@@ -59,9 +59,18 @@ class Answering:
         self._lock = make_lock()  # held while stretches and deciders are made
 
     def asking_after(self, where: str, trees: Any, forest: Forest) -> Answering:
-        """Return what asks rows after these numbers of trees, see `read_ends`; None for this one.
+        """Return the Answering that asks rows after these numbers of trees, see `read_ends`.
 
-        The latest ones are kept, with the code of their stretches and the times of both ways.
+        It is this one if `trees` is None. The latest others are kept, with the code of their
+        stretches and the times of both ways.
+
+        Args:
+            where: the method, for messages.
+            trees: the argument `ask_after`.
+            forest: the model in canonical form.
+
+        Raises:
+            InputError: see `read_ends`.
         """
         if trees is None:
             return self
@@ -89,7 +98,7 @@ class Answering:
         return self._answer(whole, read, n_jobs, decider, answer, found)
 
     def classes(self, whole: Predictor, rows: Any, n_jobs: int | None) -> Array:
-        """Return the numbers of classes, see `Predictor.predict_class`."""
+        """Return the class number of each row, int64, as `Predictor.predict_class` gives it."""
         forest = whole.forest
 
         def answer(sums: Sums) -> Array:
@@ -146,6 +155,9 @@ class Answering:
         """Return rows as an array if they may stop early; None if the whole model must be used.
 
         `is_known` is whether there is a rule for early stopping with this kind of model.
+
+        Raises:
+            InputError: rows of the wrong kind.
         """
         if not is_known or whole._job is not None:
             return None

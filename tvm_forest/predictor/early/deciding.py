@@ -65,6 +65,7 @@ class Above:
         yes: (S + 1, C'), for each stretch, the sum from which on a row's value, after all trees, is
             certain to be above.
         no: (S + 1, C'), the sum up to which it is certain not to be above.
+        ways: the times of early stopping and of the whole model for this threshold.
     """
 
     def __init__(self, stretches: Stretches, threshold: Any, outputs: slice = EVERY) -> None:
@@ -113,7 +114,11 @@ class Above:
 
 
 class Leader:
-    """Decides which class has the largest margin, or the largest probability."""
+    """Decides which class has the largest margin, or the largest probability.
+
+    Attributes:
+        ways: the times of early stopping and of the whole model.
+    """
 
     def __init__(self, stretches: Stretches) -> None:
         """Compute the lead that a class needs after each stretch."""

@@ -117,7 +117,7 @@ def read_ends(where: str, trees: Any, forest: Forest) -> tuple[int, ...]:
 
     Args:
         where: the method, for messages.
-        trees: whole numbers, ascending; the last may be all trees.
+        trees: whole numbers from 1 on, ascending; the last may be all trees of an output.
         forest: the model in canonical form, which has a tree of each output in every round.
 
     Raises:

@@ -47,7 +47,7 @@ def export_library(
     contributions: bool = False,
     background: Any = None,
 ) -> None:
-    """Write a library of a predictor to `path`; see `Predictor.export_library`."""
+    """Write a library of a predictor to `path`, see `Predictor.export_library`, also for errors."""
     file, tools = check_wishes(predictor.target, path, prefix, cc, to, contributions)
     _check_exportable(predictor)
     if background is not None and not contributions:
@@ -79,7 +79,7 @@ def export_library(
 def list_files(path: Path, to: str | None = None) -> list[Path]:
     """Return the paths that an export writes: a package's folder, or the library and its header.
 
-    A ".zip" with sources contains the header.
+    A ".zip" with sources contains the header. `to` is the language of a package, None for none.
     """
     if to is not None:
         return [path]

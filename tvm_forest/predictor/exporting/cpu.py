@@ -41,6 +41,10 @@ def write(
         folder: folder for the object file "code.o".
         tables: what contributions are computed from, whose functions are compiled together with the
             others; None to leave them out.
+
+    Raises:
+        BuildError: the model must be compiled again, and that fails; or there is no room for
+            temporary files.
     """
     forest, library, schedules = predictor.forest, predictor.library, predictor.schedules
     arrays = {name: [x.numpy() for x in read] for name, read in predictor.arguments.items()}
@@ -76,7 +80,7 @@ def write(
 
 
 def _list_places(data: Data, arrays: list[Any]) -> str:
-    """Return the places of arrays as arguments of a macro; they are appended to `data`."""
+    """Append arrays to `data`; return their offsets there as arguments of a C macro."""
     return ", ".join(f"AT({data.places[data.number(array)]})" for array in arrays)
 
 
@@ -88,7 +92,8 @@ def _describe_contributions(
     Args:
         data: gets the tables.
         tables: what contributions are computed from; None for a library without them.
-        names: the functions, that for single rows first if there is one.
+        names: the names of the functions that compute contributions, that for single rows first if
+            there is one; the numbers are not used.
         arrays: the arrays that functions read, by output.
     """
     if tables is None:

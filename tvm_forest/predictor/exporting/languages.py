@@ -111,6 +111,10 @@ def list_sources(predictor: Predictor, to: str) -> dict[str, bytes]:
     """Return the files of a package, except the library and its header, as bytes by path.
 
     The aliases Row, Margin and Value in its sources are set to the types of the model.
+
+    Raises:
+        BuildError: the sources of the language are missing.
+        UnsupportedModel: the package is plain C, which the model cannot be printed as.
     """
     source, forest = find_bindings(to), predictor.forest
     kinds = dict(zip(("Row", "Margin", "Value"), read_dtypes(forest), strict=True))

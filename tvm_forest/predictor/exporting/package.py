@@ -96,8 +96,8 @@ def pack(
     """Return the bytes of a zip file with the sources in a folder, a header and a CMakeLists.txt.
 
     Args:
-        trees: number of trees of the model.
-        text: the header.
+        trees: number of trees of the model, for a comment.
+        text: the text of the header.
         prefix: beginning of the C functions' names.
         name: file name of the header.
         flags: compiler flags for code that every processor of the kind runs.

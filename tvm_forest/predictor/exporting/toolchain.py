@@ -105,7 +105,8 @@ class Toolchain(NamedTuple):
             folder: folder that `write_sources` filled; temporary files are written there, too.
             prefix: beginning of its functions' names.
             name: file name of the library, which some formats store in the file.
-            more: functions that this library has beside WASM_FUNCTIONS.
+            more: names, without the prefix, of functions that a module of WebAssembly shows beside
+                WASM_FUNCTIONS.
 
         Raises:
             BuildError: the compiler fails.

@@ -88,7 +88,7 @@ def split_blocks(
         multiple: every block begins at a multiple of this number of rows.
 
     Raises:
-        InputError: see `to_rows`.
+        InputError: see `to_rows`; a RowError counts rows from the first one of all blocks.
     """
     if isinstance(rows, np.ndarray):
         yield 0, rows
@@ -112,7 +112,11 @@ def writable_view(array: Array) -> Array:
 
 
 def _convert(rows: Any, forest: Forest, dtype: np.dtype[Any]) -> Array:
-    """Return rows of any kind as a C-ordered array (R, row_width) of `dtype`."""
+    """Return rows of any kind as a C-ordered array (R, row_width) of `dtype`.
+
+    Raises:
+        InputError: see `to_rows`.
+    """
     if isinstance(rows, np.ma.MaskedArray):
         raise refusal("a masked array; use rows.filled(numpy.nan)")
     array = rows if isinstance(rows, np.ndarray) else _read_object(rows, forest, dtype)

@@ -46,7 +46,7 @@ def is_copied(rows: Any) -> bool:
 
 
 def check_in_place(rows: Any, forest: Forest) -> None:
-    """Raise InputError if XGBoost copies these rows and the model has no variant for that."""
+    """Raise InputError if XGBoost copies these rows, and the model is not for copied rows."""
     if forest.in_place and is_copied(rows):
         raise refusal(
             f"a {type(rows).__name__}, which XGBoost copies into a DMatrix, and then rounds a "

@@ -114,7 +114,8 @@ def _to_array(rows: Any, forest: Forest) -> Array:
     """Return an array, or a list of lists, as an array (R, given_width) that may hold categories.
 
     Raises:
-        InputError: it has another shape, or a dtype of floats, which has no categories.
+        InputError: it has another shape; or it is of floats, masked or sparse, so that it cannot
+            hold categories.
     """
     if isinstance(rows, np.ma.MaskedArray) or hasattr(rows, "tocsr"):
         raise refusal(f"a {type(rows).__name__} cannot hold categories; give an array of objects")
@@ -196,6 +197,9 @@ def _hash_column(
         places: the index in `values` of each row's category; None if there is one value per row.
         where: the name of the column for messages.
         hash_text: the hash function.
+
+    Raises:
+        InputError: a value is neither a text nor an integer, or see `_to_text`.
     """
     hashed: dict[Any, int] = {}
     kinds = set(map(type, values))
@@ -210,7 +214,11 @@ def _hash_column(
 
 
 def _to_text(value: Any, where: str) -> bytes:
-    """Return a category as the bytes that are hashed."""
+    """Return a category as the bytes that are hashed.
+
+    Raises:
+        InputError: a text is not valid Unicode, or an integer does not fit in 64 bits.
+    """
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

@@ -98,7 +98,11 @@ def find_labels(column: FrameColumn, known: tuple[Any, ...] | None, forest: Fore
 
 
 def is_listed(column: FrameColumn, at: int, forest: Forest) -> bool:
-    """Return whether a frame's column is one of those that `Forest.pandas_categories` counts."""
+    """Return whether a frame's column takes the next list of labels of `pandas_categories`.
+
+    Those are columns of categories or texts. A column of texts without a value is one only if the
+    model has a list for the column with the index `at`.
+    """
     if column.labels is None or not forest.pandas_categories:
         return False
     is_empty = column.is_text and not column.labels  # it may be one of texts or of numbers
@@ -108,7 +112,7 @@ def is_listed(column: FrameColumn, at: int, forest: Forest) -> bool:
 def to_numbers(
     column: FrameColumn, known: tuple[Any, ...] | None, at: int, name: str, forest: Forest
 ) -> Array:
-    """Return the numbers of a column, (R,); for categories, the indices of their labels in `known`.
+    """Return a column as numbers, (R,); categories become the indices of their labels in `known`.
 
     Unlisted labels become NaN or `forest.other_label`. The index -1 becomes NaN, but the caller
     has to replace the numbers of rows for which `column.missing` is true. Without `known`, labels
@@ -117,12 +121,13 @@ def to_numbers(
     Args:
         column: the column, after `find_labels`.
         known: the model's labels, in the order of their codes; None if it has none.
-        at, name: index and name of the column, for messages.
+        at: index of the column in the frame.
+        name: its name, for messages.
         forest: the model.
 
     Raises:
-        InputError: labels where the model has numbers, or the other way round; or labels of another
-            type than those of the model.
+        InputError: labels where the model has numbers or stores no labels, numbers where it has
+            labels, texts where none of its labels is a text, or a label that YDF cannot have.
     """
     labels = column.labels
     if labels is None and known is None:

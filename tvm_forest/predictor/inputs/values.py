@@ -93,7 +93,14 @@ def check_labels(
 def unknown_category(
     row: int, forest: Forest, column: int, category: str, known: Sequence[Any] = ()
 ) -> Exception:
-    """Return the error for a category that the model does not know."""
+    """Return the error for a category that the model does not know.
+
+    Args:
+        row, column: indices of the row and of the column that holds it, from 0.
+        forest: the model.
+        category: the category as text.
+        known: categories that the model knows in this column, for the message.
+    """
     names = forest.given_names
     name = str(column) if names is None else f"'{names[column]}'"
     have = f" (have: {list_some(known)})" if known else ""

@@ -56,11 +56,11 @@ class Elements(NamedTuple):
 
 
 class BytesOf(NamedTuple):
-    """An array that holds the bytes of another array in another order, see `split_bytes`.
+    """An array that holds the bytes of another one in the order of `bitsliced.split_bytes`.
 
     Attributes:
         tensor: index of the other array in `LeafPlaces.tensors`.
-        table: number of elements of the other array for each tree.
+        table: number of elements that the other array has for each tree.
     """
 
     tensor: int
@@ -113,8 +113,7 @@ def make_refreshed(present: Any, model: Any) -> Predictor:
         model: see `LiveMethods.update_leaves`.
 
     Raises:
-        InputError: the trees are others, or there are not as many values as leaves.
-        ModelFormatError, UnsupportedModel: see `tvm_forest.load`.
+        InputError, ModelFormatError, UnsupportedModel, BuildError: see `LiveMethods.update_leaves`.
     """
     places = present._leaf_places or _find_places(present)
     if isinstance(model, np.ndarray):
@@ -245,7 +244,7 @@ def _bits_of(values: Array) -> np.dtype[Any]:
 
 
 def _order_leaves(forest: Forest) -> Array:
-    """Return the leaves of the source model, tree by tree, in the order of their numbers there."""
+    """Return the nodes that are leaves of the source model, tree by tree, by its leaf numbers."""
     leaf = np.flatnonzero(forest.is_leaf & (forest.tree_id[forest.node_tree] >= 0))
     return leaf[np.lexsort((forest.node_id[leaf], forest.tree_id[forest.node_tree[leaf]]))]
 

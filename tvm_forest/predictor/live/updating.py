@@ -93,7 +93,11 @@ def load_alike(known: Forest, model: Any, where: str) -> Forest:
 
 
 def build_alike(present: Any, forest: Forest) -> Predictor:
-    """Compile another model with the options of a predictor."""
+    """Compile another model with the options of a predictor.
+
+    Raises:
+        UnsupportedModel, ScheduleError, BuildError: see `tvm_forest.build`.
+    """
     request = present.request
     keeps_order = all(sch.keeps_order for sch in request.schedules.values())
     return building.build(building.plan(forest, request.given, request.target, exact=keeps_order))

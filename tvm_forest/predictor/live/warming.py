@@ -43,7 +43,7 @@ else:
 
 @dataclass(frozen=True)
 class Warmed:
-    """The result of `warm`: numbers of models.
+    """The result of `warm`: how many models it has generated, and for how many compiled code.
 
     Attributes:
         models: number of models generated, to choose schedules.
@@ -77,12 +77,14 @@ def warm(
         out: path of a bundle to write, a file with all of the code. Processes on the same kind of
             processor load code from it if the environment variable TVM_FOREST_KERNELS names it,
             even without TVM. None to fill the cache only.
-        done: called with the number of finished models, and the total.
+        done: called with the number of finished steps, and that of all: the choice of a generated
+            model's schedules is a step, and so is the compilation of its code.
 
     Returns:
         The number of generated models, and the number for which code was compiled.
 
     Raises:
+        ModelFormatError, UnsupportedModel: see `load`.
         InputError: the model has linear leaves or tests sets of categories; the cache is off, or
             cannot be used for the target; `processes` is invalid; or `out` cannot be written.
         BuildError: a process that compiles fails or cannot be started; the cache stores nothing; or
@@ -169,7 +171,11 @@ def _check_cache(target: Target) -> None:
 
 
 def _start() -> Compiling:
-    """Start a process that compiles."""
+    """Start a process that compiles.
+
+    Raises:
+        BuildError: no process can be started.
+    """
     try:
         return Compiling()
     except OSError as error:

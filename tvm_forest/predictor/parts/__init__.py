@@ -38,16 +38,16 @@ class PartMethods:
         but not saved.
 
         Args:
-            begin: first round.
+            begin: first round, counted from 0.
             end: the round after the last; 0 for the end of the model.
 
         Returns:
             Predictor: this one if the range is the whole model.
 
         Raises:
-            InputError: the range is beyond the model, or beyond the best round of a saved
-                predictor.
-            UnsupportedModel: isolation forests, whose scores need all trees.
+            InputError: not two whole numbers, begin > end, or a range beyond the model or beyond
+                the best round of a saved predictor.
+            UnsupportedModel: only some rounds of an isolation forest, whose scores need all trees.
 
         Examples:
             >>> predictor.rounds(0, 2)
@@ -79,20 +79,23 @@ class PartMethods:
         return one_of_several.OneOfSeveral(self._functions)
 
     def _columns_of(self: Any, iteration_range: Any) -> Array:
-        """Return which columns of results per tree belong to the trees of a range of rounds."""
+        """Return the columns, (t, W), of a range's trees in results, see `columns_of_rounds`."""
         return columns_of_rounds(self, *read_range(self.forest, iteration_range))
 
     def _reach(self: Any, iteration_range: Any) -> Predictor:
-        """Return a predictor with a range of rounds, even if its end is beyond the best round."""
+        """Return this predictor, or that of all rounds if a range ends beyond the best round."""
         return self._rounds.reach(self, read_range(self.forest, iteration_range)[1])
 
     def _for_rows(self: Any, rows: Any) -> Predictor:
-        """Return the predictor for rows that XGBoost copies first, see `Forest.for_copied_rows`."""
+        """Return the predictor for rows: this one, or another if XGBoost would copy them first.
+
+        The other is that of `Forest.for_copied_rows`.
+        """
         if self.forest.copied_value is None or not is_copied(rows):
             return self
         return self._rounds.find_other(self, "for_copied_rows")
 
     def _part(self: Any, iteration_range: Any) -> Predictor:
-        """Return the predictor of a range of rounds."""
+        """Return the predictor of a range of rounds, this one for all; see `rounds`."""
         span = read_range(self.forest, iteration_range)
         return self if span == (0, 0) else self.rounds(*span)

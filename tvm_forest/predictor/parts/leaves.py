@@ -39,7 +39,8 @@ class LeafMethods:
             (R, T), numbers of the source model's nodes, in its order of trees.
 
         Raises:
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
+            InputError: rows, n_jobs or iteration_range of the wrong kind, or `which` is given.
+            UnsupportedModel: some rounds of an isolation forest.
 
         Examples:
             >>> predictor.apply(rows).shape  # a leaf for each of 15 trees
@@ -68,7 +69,8 @@ class LeafMethods:
             (R, T), in the source model's order of trees; (R, T, C) if leaves hold vectors.
 
         Raises:
-            InputError: rows, n_jobs or iteration_range of the wrong kind.
+            InputError: rows, n_jobs or iteration_range of the wrong kind, or `which` is given.
+            UnsupportedModel: some rounds of an isolation forest.
 
         Examples:
             >>> predictor.predict_per_tree(rows).shape
@@ -85,7 +87,10 @@ class LeafMethods:
         n_jobs: int | None = None,
         iteration_range: tuple[int, int] | None = None,
     ) -> Array:
-        """Return (R, T, W), leaf numbers or values for each tree of the source model."""
+        """Return (R, T, W), leaf numbers or values for each tree of the source model.
+
+        T are the trees of the range; W is 1, or C if leaves hold vectors.
+        """
         jobs, whole = self.n_jobs if n_jobs is None else n_jobs, self._reach(iteration_range)
         leaves = whole._for_rows(rows)._compute_leaves(name, rows, jobs)
         places = whole._columns_of(iteration_range)

@@ -69,7 +69,10 @@ class OneOfSeveral:
     """
 
     def __init__(self, functions: Functions) -> None:
-        """Compile the function, or load it from the cache.
+        """Compile the functions for groups of few and of many rows, or load them from the cache.
+
+        Args:
+            functions: functions of the model with all outputs.
 
         Raises:
             UnsupportedModel: the outputs cannot be computed one by one, or are for a GPU.
@@ -105,11 +108,11 @@ class OneOfSeveral:
 
     @is_waited_for
     def predict(self, rows: Any, which: Any, result: int | None = None) -> Array:
-        """Return the value of the output `which` for each row, (R,).
+        """Return the result of the output `which` for each row, (R,), in the order of rows.
 
         Args:
             rows: see `Predictor.predict`.
-            which: (R,), numbers of outputs.
+            which: (R,), numbers of outputs, from 0.
             result: VALUE, MARGIN, or None for what `Predictor.predict` gives, maybe labels.
 
         Raises:
@@ -134,10 +137,10 @@ class OneOfSeveral:
         return found
 
     def _run(self, rows: Array, counts: Array, results: list[Array]) -> None:
-        """Compute the results of rows that are grouped by output.
+        """Compute the results of rows that are sorted by the number of their output.
 
         Args:
-            rows: (R, F), prepared.
+            rows: (R, F), from `Functions.prepare_rows`.
             counts: (n_outputs,), how many of the rows belong to each output.
             results: arrays (R, 1) to write into.
         """
@@ -155,7 +158,13 @@ class OneOfSeveral:
     def _run_natively(
         self, rows: Array, outputs: Array, sizes: Array, results: list[Array]
     ) -> bool:
-        """Do what `_run` does, for numbers of rows of some outputs; False if it must be redone."""
+        """Do what `_run` does by one native call; return False if that is impossible or fails.
+
+        Args:
+            rows, results: see `_run`.
+            outputs: numbers of the outputs that rows ask for, ascending.
+            sizes: how many of the rows belong to each of these outputs.
+        """
         if self._call_ranges is None:
             return False
         kinds = (sizes >= MANY_ROWS).astype(np.intp)
@@ -217,7 +226,10 @@ def _put_in_a_line(forest: Forest) -> tuple[Forest, list[int]]:
 
 
 def _make_schedules(forest: Forest) -> dict[int, Schedule]:
-    """Return the schedules for single rows and for many: hop by hop, for any number of trees."""
+    """Return schedules for groups of few and of many rows, by the smallest size of a group.
+
+    They walk hop by hop, and serve any number of trees.
+    """
     work = Workload.of(forest, Target())
     layout = WORD_NODES if WORD_NODES in fitting_layouts(work) else ANY_FOREST
     start = work.start.represent_as(layout)
@@ -234,7 +246,7 @@ def _take_output(arrays: dict[str, Array], output: int, trees: slice) -> list[Ar
 
 
 def _read_numbers(which: Any, n_rows: int, n_outputs: int) -> Array:
-    """Check the argument `which`, numbers of outputs, and return it as (R,).
+    """Check the argument `which`, the number of an output for each row, and return it as (R,).
 
     Numpy sorts 100,000 numbers of 16 bits in 0.4 ms, and of 64 bits in 9.
 

@@ -63,7 +63,7 @@ class RoundCache:
         return part
 
     def reach(self, best: Predictor, end: Any) -> Predictor:
-        """Return a predictor with the rounds up to `end`, even if that is beyond the best round."""
+        """Return `best`, or the predictor of all rounds if `end` is beyond the best round."""
         forest = best.forest
         is_beyond = isinstance(end, int | np.integer) and end > count_rounds(forest)
         if not is_beyond or forest.with_all_rounds is None:
@@ -151,7 +151,14 @@ def share_code(whole: Predictor, forest: Forest, columns: Array | None = None) -
 def with_arguments(
     whole: Predictor, request: BuildRequest, arguments: dict[str, list[Any]], columns: Array
 ) -> Predictor:
-    """Return a predictor whose functions are those of `whole` and read other arrays."""
+    """Return a predictor whose functions are those of `whole` and read other arrays.
+
+    Args:
+        whole: the predictor with the code.
+        request: the request of the new predictor's model.
+        arguments: for each function by name, the arrays that it is to read.
+        columns: see `Predictor.columns`.
+    """
     of_model = (x for x in whole.libraries if x.symbols.keys() <= arguments.keys())
     code = [replace(x, library=whole._functions.share(x.library)) for x in of_model]
     part = type(whole)(request, Compiled(code, arguments, columns))
@@ -169,7 +176,10 @@ def list_layouts(laid_out: LaidOut) -> list[Any]:
 
 
 def _build(whole: Predictor, forest: Forest) -> Predictor:
-    """Compile a variant of a model for the same target and number of threads."""
+    """Compile a variant of the model of `whole`, for the same target and number of threads.
+
+    Its schedules are those given for `whole` if they fit, else default ones.
+    """
     built = _build_as_asked(whole, forest)
     built = built or building.build(BuildRequest.of(forest, None, whole.target))
     built.n_jobs = whole.n_jobs
@@ -193,7 +203,11 @@ def _build_as_asked(whole: Predictor, forest: Forest) -> Predictor | None:
 
 
 def _to_span(forest: Forest, begin: Any, end: Any) -> tuple[int, int] | None:
-    """Check a range of rounds; return it, or None for the whole model."""
+    """Check a range of rounds; return it, or None for the whole model.
+
+    Raises:
+        InputError, UnsupportedModel: see `Predictor.rounds`.
+    """
     count = count_rounds(forest)
     where = f"rounds: argument 'iteration_range': ({begin!r}, {end!r})"
     is_whole = (isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in (begin, end))

@@ -4,6 +4,9 @@ takes: Node, an ONNX node with its inputs; gives: a Value for each of its output
 
 Strings occur only inside a model: as its labels, and as outputs of encoders. They are represented
 by indices into a table of strings, so an encoder of strings becomes an encoder of indices.
+
+A node that breaks the rules of ONNX raises ModelFormatError, one that TVM cannot compute
+UnsupportedModel.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ _TEXT_INPUT = "TVM has no tensors of texts", "encode texts before the model, and
 
 
 def convert_one_hot_encoder(node: Node) -> list[Value]:
-    """Convert `OneHotEncoder`: floats are truncated; of equal categories the last is used."""
+    """Convert `OneHotEncoder`: floats are truncated; of equal categories the last is used.
+
+    If `zeros` is 0, the module raises an error at an unknown category.
+    """
     if "cats_strings" in node.attributes:
         raise unsupported("cats_strings", *_TEXT_INPUT)
     x = node.tensor(dtypes=NUMBERS, rank=8)
@@ -118,7 +124,11 @@ def _read_values(node: Node) -> Array:
 
 
 def _read_list(node: Node, what: str) -> Array:
-    """Return the list of `what`, "keys" or "values", from the one attribute that holds it."""
+    """Return the list of `what`, "keys" or "values", from the one attribute that holds it.
+
+    Raises:
+        ModelFormatError: no attribute or several hold it.
+    """
     given = [kind for kind in _KINDS if f"{what}_{kind}" in node.attributes]
     if len(given) != 1:
         raise damaged(what, f"given as {given or 'nothing'}, expected one list")

@@ -3,6 +3,9 @@
 They are those of `ai.onnx.ml`, and `Cast` to integers.
 
 takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
+
+A node that breaks the rules of ONNX raises ModelFormatError, one that TVM cannot compute
+UnsupportedModel.
 """
 
 from __future__ import annotations
@@ -124,7 +127,7 @@ def convert_imputer(node: Node) -> list[Value]:
 
 
 def convert_binarizer(node: Node) -> list[Value]:
-    """Convert `Binarizer`, which raises an error for NaN."""
+    """Convert `Binarizer`; the module raises an error for NaN, as onnxruntime does."""
     x = node.tensor(dtypes=("float32",), rank=8)
     threshold = tirx.const(node.get("threshold", 0.0), "float32")
 
@@ -201,7 +204,7 @@ def convert_cast(node: Node) -> list[Value]:
 
 
 def truncate(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
-    """Truncate numbers to integers; those out of range become the smallest one, as on x86."""
+    """Truncate numbers to integers; NaN and those out of range become the smallest, as on x86."""
     if not str(x.ty.dtype.dtype).startswith("float"):
         return node.emit(relax.op.astype(x, dtype))
     info = np.iinfo(dtype)

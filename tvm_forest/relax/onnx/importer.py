@@ -105,7 +105,12 @@ class Importer(onnx_frontend.ONNXGraphImporter):
         super()._parse_graph_input(graph)
 
     def _construct_nodes(self, graph: Any) -> None:
-        """Convert the nodes one by one, so that an error can name its node."""
+        """Convert the nodes one by one, so that an error can name its node.
+
+        Raises:
+            UnsupportedModel: a node cannot be converted, whatever TVM raises for it.
+            ModelFormatError: a node breaks the rules of ONNX.
+        """
         for node in graph.node:
             with name_in_errors(_describe(node)):
                 try:

@@ -1,6 +1,9 @@
 """Converts `LinearClassifier` and `LinearRegressor`.
 
 takes: Node, an ONNX node with its inputs; gives: a Value for each of its outputs.
+
+A node that breaks the rules of ONNX raises ModelFormatError, one that TVM cannot compute
+UnsupportedModel.
 """
 
 from __future__ import annotations
@@ -64,7 +67,11 @@ def _score(node: Node, count: int, intercepts: Any, dtypes: tuple[str, ...]) -> 
 
 
 def _transform(node: Node, scores: relax.Expr, count: int) -> relax.Expr:
-    """Apply `post_transform` to scores (n, count); a transform of a single score is refused."""
+    """Apply `post_transform` to scores (n, count).
+
+    Raises:
+        UnsupportedModel: the transform is unknown, or is of a single score.
+    """
     name = node.get("post_transform", "NONE")
     if name == "NONE":
         return scores

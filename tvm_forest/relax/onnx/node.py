@@ -95,7 +95,11 @@ class Node:
         return value.expr
 
     def rows(self, at: int = 0, dtypes: tuple[str, ...] = NUMBERS) -> relax.Expr:
-        """Return an input as a matrix with a known number of columns; a vector becomes one row."""
+        """Return an input as a matrix with a known number of columns; a vector becomes one row.
+
+        Raises:
+            UnsupportedModel: see `tensor`; or the number of columns is not known.
+        """
         x = self.tensor(at, dtypes)
         x = x if x.ty.ndim == 2 else self.emit(relax.op.expand_dims(x, 0))
         width_of(x)
@@ -124,7 +128,11 @@ class Node:
 
 
 def width_of(x: relax.Expr) -> int:
-    """Return the size of the last dimension, which must be known."""
+    """Return the size of the last dimension.
+
+    Raises:
+        UnsupportedModel: it is not known.
+    """
     width = x.ty.shape.values[-1]
     if not isinstance(width, tirx.IntImm):
         raise unsupported("input", f"{width} columns", "give their number in 'shape_dict'")

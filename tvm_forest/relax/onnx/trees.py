@@ -35,7 +35,12 @@ def convert_tree_classifier(node: Node) -> list[Value]:
 
 
 def _read(node: Node) -> tuple[relax.Expr, Forest]:
-    """Return the rows as float32 or float64, and the forest that compares in that dtype."""
+    """Return the rows as float32 or float64, and the forest that compares in that dtype.
+
+    Raises:
+        ModelFormatError: the trees are damaged.
+        UnsupportedModel: the rows or the trees are of a kind that is not supported.
+    """
     rows = node.rows()
     dtype = str(rows.ty.dtype.dtype)
     if dtype not in ("float32", "float64"):

@@ -164,7 +164,11 @@ def _predict(
     names: list[str],
     schedule: Schedules | None,
 ) -> list[Any]:
-    """Return expressions of what the last step's methods `names` return."""
+    """Return expressions of what the last step's methods `names` return.
+
+    Raises:
+        UnsupportedModel: `predict_proba` of several targets, which is a list of arrays.
+    """
     isolates = type(last).__name__ == "IsolationForest"
     meaning = {
         "predict": "label" if _gives_labels(forest) else "value",

@@ -41,7 +41,7 @@ def scale_max_abs(do: Arithmetic, step: Any, x: Any) -> Any:
 
 
 def scale_robust(do: Arithmetic, step: Any, x: Any) -> Any:
-    """Convert `RobustScaler`: subtract `center_` and divide by `scale_`, as far as asked for."""
+    """Convert `RobustScaler`: subtract `center_` and divide by `scale_`, if the scaler has them."""
     x = do.as_floats(x)
     if step.with_centering:
         x = do.change(x, relax.op.subtract, step.center_)

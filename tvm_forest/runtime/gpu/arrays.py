@@ -43,7 +43,14 @@ class DeviceArray:
         keeps: Any = None,
         pointer: int | None = None,
     ) -> None:
-        """Allocate memory, or use that at `pointer`; `keeps` is kept alive with the array."""
+        """Allocate memory, or use that at `pointer`.
+
+        Args:
+            driver: driver of the GPU.
+            shape, dtype, stream: see the attributes.
+            keeps: an object that is kept alive with the array, such as the owner of the memory.
+            pointer: address of memory to use; None to allocate some.
+        """
         self.shape, self.dtype, self.stream = shape, dtype, stream
         self.nbytes = prod(shape) * dtype.itemsize
         self._driver, self._keeps = driver, keeps

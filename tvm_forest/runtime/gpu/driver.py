@@ -210,11 +210,25 @@ class Driver(ABC):
 
     @abstractmethod
     def copy_in(self, to: int, host: int, size: int, stream: int) -> None:
-        """Between `enter` and `leave`, start a copy to the GPU from memory of `allocate_host`."""
+        """Between `enter` and `leave`, start a copy to the GPU from memory of `allocate_host`.
+
+        Args:
+            to: pointer to copy to.
+            host: address to copy from.
+            size: number of bytes.
+            stream: stream for the copy.
+        """
 
     @abstractmethod
     def copy_out(self, host: int, pointer: int, size: int, stream: int) -> None:
-        """Between `enter` and `leave`, start a copy from the GPU to memory of `allocate_host`."""
+        """Between `enter` and `leave`, start a copy from the GPU to memory of `allocate_host`.
+
+        Args:
+            host: address to copy to.
+            pointer: pointer to copy from.
+            size: number of bytes.
+            stream: stream for the copy.
+        """
 
     @abstractmethod
     def launch(
@@ -226,7 +240,16 @@ class Driver(ABC):
         arguments: Arguments,
         stream: int,
     ) -> None:
-        """Between `enter` and `leave`, start a kernel; the arguments are read at once."""
+        """Between `enter` and `leave`, start a kernel; the arguments are read at once.
+
+        Args:
+            kernel: the kernel.
+            grid: number of blocks in each of three dimensions.
+            block: number of threads of a block in each of these.
+            shared: bytes of dynamic shared memory of a block.
+            arguments: values of the kernel's parameters.
+            stream: stream for the work.
+        """
 
     @abstractmethod
     def create_stream(self) -> int:
@@ -323,7 +346,7 @@ class Driver(ABC):
         return found
 
     def _check(self, symbol: str, code: int, detail: str = "") -> None:
-        """Raise the exception for an error code of the library, unless it is 0."""
+        """Raise DeviceError for an error code of the library, unless it is 0, which is success."""
         if code == 0:
             return
         reason = (self._describe_error(code) or b"unknown error").decode()

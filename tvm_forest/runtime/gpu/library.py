@@ -157,6 +157,9 @@ class KernelFunction:
         Args:
             rows: (R, F).
             others: first the arrays of the model, each a ModelArray, then arrays for the results.
+
+        Raises:
+            DeviceError: see `bind`, or the driver refuses a call.
         """
         model = [x for x in others if isinstance(x, ModelArray)]
         run_on_host(self.bind(model), rows, others[len(model) :])

@@ -201,7 +201,11 @@ def _python_steps(
 
 
 def expression_in_python(expr: SizeExpr, names: PythonNames) -> str:
-    """Return an expression as Python text; arrays are indexed as if they were flat."""
+    """Return an expression as Python text; arrays are indexed as if they were flat.
+
+    Raises:
+        BuildError: it has an operator that plans do not have.
+    """
     if isinstance(expr, str):
         return names.values[expr]
     if isinstance(expr, int):

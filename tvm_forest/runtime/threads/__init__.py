@@ -23,9 +23,9 @@ FEW_ROWS = 256
 
 
 def count_rows_of_a_thread(parallel: list[Loop]) -> int:
-    """Return the number of rows that one iteration of some parallel loops takes: their largest.
+    """Return the largest number of rows that one iteration of one of some parallel loops takes.
 
-    The result is 1 if that depends on the batch, and 0 if a loop over trees is parallel too.
+    The result is 1 if the numbers depend on the batch, and 0 if a loop over trees is parallel too.
     """
     if any(loop.kind == "tree" for loop in parallel):
         return 0

@@ -55,7 +55,11 @@ def make_launcher_setter() -> tirx.PrimFunc:
 
 
 def compile_pool() -> Any:
-    """Return a compiled module of the package's own LLVM code, for the CPU at hand."""
+    """Return a compiled module of the package's own LLVM code, for the CPU at hand.
+
+    Raises:
+        BuildError: there is no room for temporary files.
+    """
     with make_folder("build") as folder:
         file = folder / "pool.ll"
         file.write_text(f"{_target_lines()}\n{read_texts(sys.platform)}", "ascii")
@@ -77,7 +81,11 @@ def read_texts(system: str) -> str:
 
 @functools.cache
 def make_pool_object() -> bytes:
-    """Return the package's own LLVM code as an object file, to be linked into a library."""
+    """Return the package's own LLVM code as an object file, to be linked into a library.
+
+    Raises:
+        BuildError: there is no room for temporary files.
+    """
     with make_folder("build", MAX_OBJECT_BYTES) as folder:
         file = folder / "pool.o"
         compile_pool().write_to_file(str(file))

@@ -49,6 +49,9 @@ def find_files(
 ) -> Files:
     """Return the files of rows and of predictions.
 
+    Args:
+        source, target, source_format, target_format: see `streams.predict_file`.
+
     Raises:
         InputError: a file of rows is missing, a format is unknown, or the target cannot be written
             or contains the rows.

@@ -138,7 +138,11 @@ class Address:
             raise OSError(f"{type(error).__name__}: {error}") from error
 
     def send_folder(self, folder: Path) -> None:
-        """Copy the files of a folder of this machine to the address."""
+        """Copy the files of a folder of this machine to the address.
+
+        Raises:
+            OSError: see `send`.
+        """
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             self._name(f"{self.path}/{file.relative_to(folder).as_posix()}").send(file)
 
@@ -211,7 +215,11 @@ def to_place(place: Any, what: str) -> Path | Address:
 
 
 def _open_store(text: str, where: str) -> tuple[Any, str]:
-    """Return a pyarrow file system for an address, and the path in it."""
+    """Return a pyarrow file system for an address, and the path in it.
+
+    Raises:
+        InputError: no library opens such addresses, or the store cannot be reached.
+    """
     import_arrow(where)
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
@@ -255,6 +263,7 @@ def open_replacement(place: Path | Address, where: str) -> Iterator[BinaryIO]:
 
     Raises:
         BuildError: this machine has no room for the temporary file that an address needs.
+        OSError: the file cannot be written, or sent to the address.
     """
     if isinstance(place, Path):
         with archive.open_replacement(place) as file:
@@ -268,7 +277,11 @@ def open_replacement(place: Path | Address, where: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def make_replacement(place: Path | Address, where: str) -> Iterator[Path]:
-    """Yield a temporary folder, which appears at its place when the block ends without an error."""
+    """Yield a temporary folder, which appears at its place when the block ends without an error.
+
+    Raises:
+        BuildError, OSError: see `open_replacement`.
+    """
     if isinstance(place, Path):
         with archive.make_replacement(place) as folder:
             yield folder

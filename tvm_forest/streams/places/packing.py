@@ -43,7 +43,16 @@ def name_packed(path: PurePath, given: str | None, where: str, option: str) -> t
 
 
 def unpack(file: Any, packed: str, where: str) -> io.BufferedReader:
-    """Return a stream of the uncompressed content of a file."""
+    """Return a stream of the uncompressed content of a file.
+
+    Args:
+        file: the open file.
+        packed: suffix of its compression, ".gz" or ".zst".
+        where: beginning of messages.
+
+    Raises:
+        InputError: ".zst" needs pyarrow, which is not installed.
+    """
     if packed == ".gz":
         return io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=file), file))
     arrow = import_arrow(f"{where}: .zst")
@@ -53,7 +62,11 @@ def unpack(file: Any, packed: str, where: str) -> io.BufferedReader:
 
 @contextmanager
 def pack(file: BinaryIO, packed: str, where: str) -> Iterator[Any]:
-    """Yield a file object that compresses into `file`; `file` itself if `packed` is ""."""
+    """Yield a file object that compresses into `file`; `file` itself if `packed` is "".
+
+    Raises:
+        InputError: see `unpack`.
+    """
     if not packed:
         yield file
         return

@@ -52,7 +52,7 @@ C_TYPES |= {f"{u}int{bits}": f"{u}int{bits}_t" for u in ("", "u") for bits in (8
 
 
 def refuse(what: str) -> NoReturn:
-    """Raise the error for a construct that cannot be printed, such as "the operator 'Mod'"."""
+    """Raise UnsupportedModel for a construct that cannot be printed, as "the operator 'Mod'"."""
     raise UnsupportedModel(
         f"{WHERE}: argument 'to': 'c', but the model computes by {what}, which is not printed as "
         "C; export a library or another package"
