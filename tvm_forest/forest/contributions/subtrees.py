@@ -94,8 +94,8 @@ class SubtreeTables:
                 column, whether missing values go left, the place of the pattern before the test,
                 and the place of the pattern with its outcome appended.
             thresholds: float64 (A,), of these tests.
-            quads: int32 (Q, 7): the place of the unit's pattern, the first entry of a table, that
-                of the next one, and the players of an entry's 4 values (`n_players` for none).
+            quads: int32 (Q, 7): the place of the unit's pattern, the first entry of a table and
+                the one after its last, the players of an entry's 4 values (`n_players`: none).
             units: int32 (U, 4), for each unit, its first test, their number, its first quad, their
                 number.
             tasks: int32 (tasks, 2), begin and end of the units of a tree.
@@ -311,7 +311,7 @@ class SubtreeTables:
         return worth
 
     def _count_background(self, leaves: list[_Leaf]) -> list[Array]:
-        """Return for each leaf the shares of background rows by pattern of players, (2^d,)."""
+        """Return, for each leaf, (2^d,): the share of background rows by bit mask of players."""
         rows = self._background
         assert rows is not None, "asked only where it is there"
         forest, counts, patterns = self.forest, list[Array](), np.zeros(0)
