@@ -186,7 +186,7 @@ class ContributionTables:
         return margin
 
     def share_out(self, values: Array) -> Array:
-        """Split values (..., players + 1) equally among each player's columns; the last one stays."""
+        """Split values (..., players + 1) equally among a player's columns; the last one stays."""
         width = self.forest.given_width
         if self.players == [(at,) for at in range(width)]:
             return values
@@ -219,7 +219,7 @@ class ContributionTables:
         return begins.astype(np.int32), np.array(tasks, np.int32)
 
     def list_interaction_tasks(self) -> tuple[Array, Array]:
-        """Return `list_tasks` of each output and player, (C * players + 1,): trees that test it."""
+        """Do as `list_tasks` for each output and player, (C * players + 1,): trees that test it."""
         forest, tasks, begins = self.forest, list[Task](), [0]
         tested = np.zeros((forest.n_trees, len(self.players)), bool)
         tested[self._tree_of_node, self.sources[self.numbers[:, 0]]] = True

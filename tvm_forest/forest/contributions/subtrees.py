@@ -311,7 +311,7 @@ class SubtreeTables:
         return worth
 
     def _count_background(self, leaves: list[_Leaf]) -> list[Array]:
-        """Return, for each leaf, (2^d,): the share of background rows by bit mask of players."""
+        """Return for each leaf the share of background rows by bit mask of players, (2^d,)."""
         rows = self._background
         assert rows is not None, "asked only where it is there"
         forest, counts, patterns = self.forest, list[Array](), np.zeros(0)

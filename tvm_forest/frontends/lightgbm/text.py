@@ -276,7 +276,11 @@ def _read_tree(block: str, number: int) -> dict[str, str]:
 
 
 def _read_number(word: str) -> float:
-    """Parse a number as LightGBM does, which reads a valid prefix: "1.#INF" is 1."""
+    """Parse a number as LightGBM does, which reads a valid prefix: "1.#INF" is 1.
+
+    Raises:
+        ValueError: no prefix of the word is a number.
+    """
     try:
         if "_" not in word and word.isascii():
             return float(word)

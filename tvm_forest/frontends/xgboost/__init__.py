@@ -55,7 +55,11 @@ SUPPORT = [
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a model file; return None if it is not XGBoost's."""
+    """Load the content of a model file; return None if it is not XGBoost's.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
+    """
     form = _find_format(data)
     if form is None:
         return None
@@ -68,6 +72,9 @@ def from_object(model: Any) -> Forest | None:
     """Load a Booster or a fitted estimator; return None for any other object.
 
     An estimator predicts with the trees up to its best iteration, a Booster with all.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
     """
     name = find_class(model, "xgboost", _OBJECTS)
     if name is None:

@@ -99,7 +99,8 @@ def from_folder(path: Path) -> Forest | None:
     """Load the folder of a saved model; return None for a folder that holds something else.
 
     Raises:
-        UnsupportedModel: the package ydf, which reads it, is not installed.
+        UnsupportedModel: the package ydf, which reads it, is not installed, or returns a model of
+            another kind.
         ModelFormatError, UnsupportedModel: see `from_object`.
     """
     if not any(path.glob("*header.pb")):

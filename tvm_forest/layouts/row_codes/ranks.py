@@ -302,12 +302,12 @@ def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
 
 
 def _count_steps(counts: Any) -> Any:
-    """Return how many search steps each number of cuts needs, if each step counts at most 15."""
+    """Return how many search steps each number of cuts needs: one for up to 15, two to 255, ..."""
     return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
 
 
 def count_levels(counts: Array) -> Array:
-    """Return the number of steps of a binary search among so many cuts."""
+    """Return, for each number of cuts, the number of steps of a binary search among so many."""
     return np.ceil(np.log2(counts + 1)).astype(np.int64)
 
 
