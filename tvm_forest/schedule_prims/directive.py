@@ -255,7 +255,7 @@ def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
 
 
 def check_new_names(sch: Schedule, advice: str, **names: Any) -> None:
-    """Refuse two new loop names that are not identifiers, equal each other, or are taken.
+    """Refuse two new loop names that are no identifiers (but for dots), equal, or taken.
 
     Args:
         sch: the schedule that gets the loops.

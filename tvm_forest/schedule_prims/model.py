@@ -115,7 +115,8 @@ def know_depths(sch: Schedule, depths: list[int], likely: list[int] | None = Non
         likely: for each round, hops to the leaves that nine rows of ten reach; None if not known.
 
     Raises:
-        ScheduleError: not a list of one whole number from 0 to `MAX_DEPTH` for each round.
+        ScheduleError: `depths` or `likely` is not a list with a whole number from 0 to `MAX_DEPTH`
+            for each round.
     """
     rounds = sch.rounds
     for name, numbers in (("depths", depths), ("likely", likely)):

@@ -19,7 +19,7 @@ Recipe = Callable[..., Schedule]
 
 
 def _order(sch: Schedule, names: str) -> Schedule:
-    """Reorder loops, outermost first; "class" is left out of `names` if a round is one tree."""
+    """Put loops in the order of `names`, outermost first; skip "class" if a round is one tree."""
     words = (name for name in names.split() if name != "class" or sch.round_size > 1)
     return sch.reorder(*words)
 

@@ -84,7 +84,7 @@ class TreeOp:
         """Return the name of an option, which opset 5 stores as an index into `options`.
 
         If the attribute is absent, the option is ``options[default]``. An index that is out of
-        range is returned in digits, and a name as it is stored: callers refuse what they don't know.
+        range is returned in digits, and any name as it is stored: callers refuse unknown ones.
         """
         if not self.is_listed:
             number = self.integer(name, default)

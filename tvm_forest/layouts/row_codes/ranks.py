@@ -302,7 +302,7 @@ def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
 
 
 def _count_steps(counts: Any) -> Any:
-    """Return how many search steps each number of cuts needs: one for up to 15, two to 255, ..."""
+    """Return how many search steps each number of cuts needs: one up to 15, two up to 255, ..."""
     return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
 
 

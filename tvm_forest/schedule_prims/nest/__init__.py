@@ -318,7 +318,7 @@ class Nest:
         return {loop.name: loop for loop in self.loops()}[name]
 
     def path(self, name: str) -> tuple[Loop, ...]:
-        """Return the loops from the outermost one down to `name`, inclusive."""
+        """Return the loops from the outermost one down to the loop `name`; () if there is none."""
         return find_path(self.nest, name)[1:]
 
     def leaves(self) -> tuple[Loop, ...]:
@@ -339,7 +339,7 @@ class Nest:
     pieces = copies
 
     def trees_of(self, leaf: str) -> npt.NDArray[np.int64]:
-        """Return the rounds that the walks of a leaf loop visit, int64, in order.
+        """Return the rounds, from 0, whose trees the walks of a leaf loop visit, int64, in order.
 
         Args:
             leaf: name of a leaf loop.
