@@ -91,7 +91,7 @@ def compile_forest(
     Raises:
         ScheduleError: a schedule does not walk as its layout requires, or exceeds a GPU's limits.
         BuildError: a layout cannot hold the model, or TVM fails.
-        InputError: the target is unknown.
+        InputError, UnsupportedModel: the target is unknown; see `lay_out`.
     """
     target = request.target
     keeper = None if anew else CodeKeeper.of(target)  # refuses unknown targets before the work
@@ -136,7 +136,7 @@ def lower(
     """Return the functions of these outputs before and after lowering, for inspection.
 
     Raises:
-        The same as `build`.
+        UnsupportedModel, ScheduleError, BuildError, InputError: see `tvm_forest.build`.
     """
     request = BuildRequest.of(forest, arrange_by_batch(schedule, "lower"), target, outputs=outputs)
     if target.on_gpu:  # with a CPU target, schedules for GPUs can be inspected too
