@@ -173,8 +173,8 @@ def take_schedule(given: Any, forest: Forest) -> Any:
         forest: the model.
 
     Raises:
-        ScheduleError: an annotation is invalid, the loops do not form one nest, the module does
-            not have exactly one function of sums, or this function is of another model.
+        ScheduleError, BuildError: an annotation is invalid, the loops do not form one nest, the
+            module has not exactly one function of sums, or this is of another model; see `lay_out`.
     """
     module = given.mod if isinstance(given, s_tir.Schedule) else given
     if not isinstance(module, tvm.IRModule):

@@ -133,7 +133,7 @@ class _ForestEstimator(BaseEstimator):
         return self._load().forest
 
     def _load(self) -> _Loaded:
-        """Return the model, loaded anew if the parameter has changed; NotFittedError without one."""
+        """Return the model, loaded anew if the parameter has changed; NotFittedError if None."""
         if self.model is None:
             name = type(self).__name__
             raise NotFittedError(f"{name}: argument 'model': None predicts nothing; give a model")

@@ -192,6 +192,12 @@ def _fill_levels(forest: Forest, trees: Array, own: int, depth: int) -> list[Arr
 
     A tree's root is the rightmost place of level `depth - own`, and its nodes are below that; all
     other places are -1, and so are those of trees numbered -1. Below a leaf there are copies of it.
+
+    Args:
+        forest: the model.
+        trees: int (T,), the numbers of the trees; -1 for an empty one.
+        own: levels of tests that are filled, at least the depth of each tree.
+        depth: levels of tests of the completed trees.
     """
     root = np.where(trees < 0, -1, forest.tree_offset[trees])[:, None].astype(np.int64)
     levels = [np.full((len(trees), 1 << level), -1) for level in range(depth - own + 1)]

@@ -282,6 +282,12 @@ class _Plan:
 def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
     """Number records and leaves tree by tree and level by level, children side by side.
 
+    Args:
+        forest: its tiles are full.
+        table: its tiles.
+        peel: int (T,), the depth up to which leaves beside tiles get records of their own; 0 for
+            none.
+
     Raises:
         BuildError: there are too many records and leaves.
     """

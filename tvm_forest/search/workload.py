@@ -184,6 +184,9 @@ class Workload(AsksOnce):
         """Return the hops of a row through all trees, if walks go to the full depth of each.
 
         Interleaved with a deeper tree there are more, but a walk at its leaf waits for no load.
+
+        Args:
+            levels: see `count_hops`.
         """
         return float(np.ceil(self.forest.depths / levels).sum())
 

@@ -26,7 +26,7 @@ from . import _Paths
 
 
 class ApproximateTables(NamedTuple):
-    """What each leaf adds to the contributions of a row; an entry is a feature with its number.
+    """What each leaf adds to the contributions of a row; an entry is a feature and what it gets.
 
     Attributes:
         offsets: int64 (T,), for each tree, the number of its node 0.

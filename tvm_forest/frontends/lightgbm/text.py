@@ -241,7 +241,13 @@ def _read_counts(trees: list[dict[str, str]], n_leaves: Array) -> dict[str, Arra
 
 
 def expect_counts(key: str, columns: dict[str, Array], n_trees: int) -> Array:
-    """Return the expected length of a field in each tree, from fields read before."""
+    """Return the expected length of the field `key` in each tree, int64 (T,).
+
+    Args:
+        key: name of the field.
+        columns: the fields read before, by name, which determine it.
+        n_trees: T.
+    """
     if key in ("num_leaves", "num_cat", "is_linear"):
         return np.ones(n_trees, np.int64)
     if key == "leaf_value":

@@ -209,6 +209,6 @@ def is_category(values: Array) -> Array:
 
 
 def refuse_outside(name: str, values: Array, sizes: Array) -> None:
-    """Refuse an array if a value is not within 0 to its entry in `sizes` minus 1."""
+    """Refuse the array `name` if a value is below 0, or not below its own entry in `sizes`."""
     wrong = (values < 0) | (values >= sizes)
     refuse_damaged(wrong, name, lambda at: f"{values[at]} is not within 0 to {sizes[at] - 1}")

@@ -86,7 +86,12 @@ class DocumentTrees:
 
     @classmethod
     def read(cls, trees: Field, n_trees: int, n_outputs: int) -> DocumentTrees:
-        """Return the document's list of trees as DocumentTrees, after a check of their counts."""
+        """Return the document's list of trees as DocumentTrees, after a check of their counts.
+
+        Raises:
+            ModelFormatError: there are not `n_trees` trees, or leaves have neither one value nor
+                `n_outputs` values.
+        """
         if not isinstance(trees.value, list) or len(trees.value) != n_trees:
             raise trees.error(f"a list of {n_trees} trees, as in 'tree_info'")
         sizes, widths = _read_plain_params(trees.value) or _read_params(trees.value)

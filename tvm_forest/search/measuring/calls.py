@@ -165,7 +165,7 @@ def _spread(shape: Shape, points: Iterable[Point]) -> Iterator[Cell]:
 
 
 def walk_point(layout: str, tile: int, order: str, walks: int | str) -> Point:
-    """Return the point of a walk hop by hop."""
+    """Return the point of a walk hop by hop; the arguments are fields of `Point`."""
     return Point(tile, layout, BLOCK if order == "rows" else 0, order, walks)
 
 
