@@ -216,7 +216,7 @@ def abilities_of(options: dict[str, Any]) -> frozenset[str]:
 
 @functools.cache
 def cpu_vendor() -> str:
-    """Return the maker of the CPU as Linux or Windows reports it; "" on other systems."""
+    """Return the maker of the CPU as Linux or Windows reports it; "" if neither does."""
     return _read_cpu("vendor_id") or os.environ.get("PROCESSOR_IDENTIFIER", "").rpartition(", ")[2]
 
 

@@ -5,7 +5,8 @@ takes: Schedule; gives: Schedule. Recipes use nothing but directives.
 A recipe begins with the schedule without directives, `new_schedule(model)`, and serves any number
 of classes. E1, E2, ... are the examples of the specification. [SF] is SilvanForge (Prasad and
 others, SOSP 2024), whose authors wrote most of these as examples of their language. Recipes for a
-GPU say so; the others run on CPUs.
+GPU say so; the others run on CPUs. Loops over trees count rounds, so numbers of trees in arguments
+are those of each class.
 """
 
 from __future__ import annotations

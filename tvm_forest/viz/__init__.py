@@ -84,7 +84,7 @@ def tree(
 
 
 def _list_rows(one: Forest, depth: int) -> Iterator[_TreeRow]:
-    """Yield the nodes of a forest of one tree, parents first and left before right."""
+    """Yield a tree's nodes, parents first and left before right, down to `depth` levels of tests."""
     rows = None if one.hits is None else count_node_hits(one)
     stack, place = [(0, "", "", 0, -1)], 0
     while stack:

@@ -290,7 +290,7 @@ class Nest:
         return 1 if self.vectors else self.classes
 
     def runs_over_rounds(self, loop: Loop) -> bool:
-        """Return whether a loop is over all rounds, and code may read their number when it runs."""
+        """Return whether a loop is over all rounds, and code may read their number at run time."""
         of_rows = loop.simdize not in (None, "octets", "pieces")
         if loop.kind != "tree" or of_rows or loop.is_specialized:
             return False
