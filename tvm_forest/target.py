@@ -125,7 +125,8 @@ class Target:
 
         For "cuda" and "simt" without an architecture, it is the largest limit of any NVIDIA GPU,
         since the GPU at hand refuses launches that exceed its own; for images for several
-        architectures, it is the smallest. For OpenCL, it is what every device has.
+        architectures, it is the smallest. For "rocm", it is that of the GPU that "mcpu" names, or
+        the usual one. For OpenCL, it is what every device has.
         """
         if self.shared_limit is not None:
             return self.shared_limit

@@ -84,7 +84,7 @@ def tree(
 
 
 def _list_rows(one: Forest, depth: int) -> Iterator[_TreeRow]:
-    """Yield a tree's nodes, parents first and left before right, down to `depth` levels of tests."""
+    """Yield a tree's nodes, parents first and left before right, down to `depth` tests deep."""
     rows = None if one.hits is None else count_node_hits(one)
     stack, place = [(0, "", "", 0, -1)], 0
     while stack:

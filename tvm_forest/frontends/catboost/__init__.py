@@ -107,7 +107,12 @@ def read_numbers(data: bytes) -> tuple[Array, tuple[float, list[float]]]:
 
 
 def _read_binary(data: bytes) -> Any:
-    """Return the `CatBoost` object that the library loads from a `.cbm` file."""
+    """Return the `CatBoost` object that the library loads from a `.cbm` file.
+
+    Raises:
+        ModelFormatError: the library refuses the file.
+        UnsupportedModel: the library is not installed.
+    """
     try:
         import catboost
     except ImportError:

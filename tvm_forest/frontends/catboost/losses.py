@@ -94,7 +94,7 @@ def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[
 
 
 def _read_cut(info: Document) -> float:
-    """Return the least margin for which the second label is chosen; 0 if the file has none."""
+    """Return the margin above which the second label is chosen; 0 if the model has no threshold."""
     if "binclass_probability_threshold" not in info:
         return 0.0
     text = take(info, "binclass_probability_threshold", str)
