@@ -384,8 +384,8 @@ def verify(
 
     Returns:
         Report: `report.ok` is true if margins are equal to the bit, labels are equal and values are
-        within the bound of their link; `print(report)` shows details. If the training library is
-        not installed, it is not compared, and `report.library` is a text that says so.
+        within the bound of their link; `print(report)` shows details. If the training library
+        cannot be compared, as it is not installed, `report.library` is a text that says why.
 
     Raises:
         InputError: rows or n_rows of the wrong kind, or an unknown target.

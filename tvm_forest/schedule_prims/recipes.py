@@ -79,8 +79,8 @@ def treebeard_tree_at_a_time(
 
     Treebeard (Prasad and others, MICRO 2022), the CPU baseline of [SF]. Makes one loop for each
     change of depth, so the trees should be sorted by it. Keeps the order of additions if there is
-    one group. Treebeard itself begins with
-    `with_depths(new_schedule(model).tile_nodes(8).sort_trees(), model)`, which does not.
+    one group and trees are not sorted. Treebeard itself sorts them, as it begins with
+    `with_depths(new_schedule(model).tile_nodes(8).sort_trees(), model)`.
 
     Args:
         sch: schedule with known depths, without directives about loops.
