@@ -99,7 +99,7 @@ class TreeOp:
         return texts
 
     def numbers(self, name: str, size: int | None = None) -> Array:
-        """Return floats in `dtype`, of the list `name` or the tensor `name`_as_tensor, else empty."""
+        """Return floats in `dtype` from list `name` or tensor `name`_as_tensor; else empty."""
         tensor = f"{name}_as_tensor"
         values = np.array(self._list(name, "floats"), np.float32).astype(self.dtype)
         if tensor in self.attributes:
