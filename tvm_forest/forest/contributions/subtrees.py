@@ -347,7 +347,7 @@ def explain_shares(shares: Array) -> Array:
     """Return what leaves of value 1 add to their players, given the shares of training rows.
 
     Args:
-        shares: float64 (L, d), the share of the rows that each player lets go on.
+        shares: float64 (L, d), the share of the rows that each of d players lets go on to a leaf.
 
     Returns:
         float64 (L, 2^d, d), indexed by the bit mask of players that let the row go on.
@@ -396,5 +396,5 @@ def explain_counts(counts: Array, size: int) -> Array:
 
 
 def _weigh(own: int, others: int) -> float:
-    """Return Shapley's weight (own - 1)! others! / (own + others)!, or 0 if own is 0."""
+    """Return Shapley's weight (`own` - 1)! `others`! / (`own` + `others`)!, or 0 if `own` is 0."""
     return factorial(own - 1) * factorial(others) / factorial(own + others) if own else 0.0
