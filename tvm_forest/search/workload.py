@@ -245,7 +245,7 @@ class Workload(AsksOnce):
 
     @cached_property
     def _compared(self) -> tuple[Array, Array]:
-        """Feature and number of cuts of each column that is compared with cuts, int (C,) each."""
+        """Feature and number of cuts of each column that is compared with cuts, int arrays."""
         keys, cuts = self.forest.distinct_tests.keys, self.forest.cuts_per_column
         compared = self.forest.searches - len(self.forest.set_counts)
         return keys[:compared] // 2, cuts[:compared]

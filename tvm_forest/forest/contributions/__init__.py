@@ -212,7 +212,7 @@ class ContributionTables:
         return np.flatnonzero((self.forest.tree_class == output) | (self.forest.tree_class < 0))
 
     def list_tasks(self) -> tuple[Array, Array]:
-        """Return (begins, tasks): where each output's begin, int32 (C + 1,), and rows like `Task`."""
+        """Return (begin, tasks): where each output's begin, int32 (C + 1,), and all as `Task`."""
         spans = [self._spans[self._trees_of(c)] for c in range(self.forest.n_outputs)]
         tasks = [Task(int(x), int(y), -1) for own in spans for x, y in own]
         begins = np.append(0, np.cumsum([len(own) for own in spans]))

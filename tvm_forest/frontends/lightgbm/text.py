@@ -268,7 +268,16 @@ def expect_counts(key: str, columns: dict[str, Array], n_trees: int) -> Array:
 
 
 def _read_tree(block: str, number: int) -> dict[str, str]:
-    """Return the texts of one tree's fields, by key, without those that decide nothing."""
+    """Return the texts of one tree's fields, by key, without those that decide nothing.
+
+    Args:
+        block: the lines of the tree.
+        number: its index in the file, from 0, which the first line must state.
+
+    Raises:
+        ModelFormatError: the tree does not begin and end where it should.
+        UnsupportedModel: a key is unknown.
+    """
     first, *others = _split_lines(block)
     end = others.index("") if "" in others else len(others)
     if first != f"Tree={number}" or any(others[end:]):
