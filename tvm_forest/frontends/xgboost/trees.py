@@ -217,7 +217,16 @@ class DocumentTrees:
         return values, np.array([len(part) for part in parts], np.int64)
 
     def _compare_sizes(self, name: str, sizes: Array, expected: Array, parts: str) -> None:
-        """Refuse the first tree whose array is too long or too short."""
+        """Refuse the first tree whose array is too long or too short.
+
+        Args:
+            name: the array's name, for the message.
+            sizes, expected: (T,), the length that each tree's array has, and that it must have.
+            parts: what an entry stands for, in the plural, for the message.
+
+        Raises:
+            ModelFormatError: a length differs.
+        """
         if np.any(sizes != expected):
             tree = int(np.argmax(sizes != expected))
             what = f"tree {tree} has {sizes[tree]} entries for {expected[tree]} {parts}"
