@@ -91,7 +91,7 @@ def compile_forest(
     Raises:
         ScheduleError: a schedule does not walk as its layout requires, or exceeds a GPU's limits.
         BuildError: a layout cannot hold the model, or TVM fails.
-        InputError: the target is unknown.
+        InputError, UnsupportedModel: the target is unknown; see `lay_out`.
     """
     target = request.target
     keeper = None if anew else CodeKeeper.of(target)  # refuses unknown targets before the work
@@ -136,7 +136,7 @@ def lower(
     """Return the functions of these outputs before and after lowering, for inspection.
 
     Raises:
-        The same as `build`.
+        UnsupportedModel, ScheduleError, BuildError, InputError: see `tvm_forest.build`.
     """
     request = BuildRequest.of(forest, arrange_by_batch(schedule, "lower"), target, outputs=outputs)
     if target.on_gpu:  # with a CPU target, schedules for GPUs can be inspected too
@@ -173,8 +173,8 @@ def take_schedule(given: Any, forest: Forest) -> Any:
         forest: the model.
 
     Raises:
-        ScheduleError: an annotation is invalid, the loops do not form one nest, the module does
-            not have exactly one function of sums, or this function is of another model.
+        ScheduleError, BuildError: an annotation is invalid, the loops do not form one nest, the
+            module has not exactly one function of sums, or this is of another model; see `lay_out`.
     """
     module = given.mod if isinstance(given, s_tir.Schedule) else given
     if not isinstance(module, tvm.IRModule):

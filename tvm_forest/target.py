@@ -125,7 +125,8 @@ class Target:
 
         For "cuda" and "simt" without an architecture, it is the largest limit of any NVIDIA GPU,
         since the GPU at hand refuses launches that exceed its own; for images for several
-        architectures, it is the smallest. For OpenCL, it is what every device has.
+        architectures, it is the smallest. For "rocm", it is that of the GPU that "mcpu" names, or
+        the usual one. For OpenCL, it is what every device has.
         """
         if self.shared_limit is not None:
             return self.shared_limit
@@ -216,7 +217,7 @@ def abilities_of(options: dict[str, Any]) -> frozenset[str]:
 
 @functools.cache
 def cpu_vendor() -> str:
-    """Return the maker of the CPU as Linux or Windows reports it; "" on other systems."""
+    """Return the maker of the CPU as Linux or Windows reports it; "" if neither does."""
     return _read_cpu("vendor_id") or os.environ.get("PROCESSOR_IDENTIFIER", "").rpartition(", ")[2]
 
 

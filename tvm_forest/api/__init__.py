@@ -132,7 +132,7 @@ def profile(model: Any, rows: Any) -> Profile:
         Profile: pass it to `build(profile=...)`, or `save` it; `+` adds profiles of more rows.
 
     Raises:
-        InputError: rows of the wrong kind.
+        InputError, BuildError: rows of the wrong kind; see `build`.
 
     Examples:
         >>> counted = tvm_forest.profile(model, rows)
@@ -150,7 +150,7 @@ def rewrite(model: Any, schedule: Schedule, profile: Profile | None = None) -> F
         schedule: made for this model.
 
     Raises:
-        ScheduleError, BuildError: no profile, too many padded nodes, another model's schedule.
+        ScheduleError, BuildError: another model's schedule, or no profile; too many padded nodes.
         InputError: the profile is of another model.
 
     Examples:
@@ -285,8 +285,9 @@ def build(
         ModelFormatError, UnsupportedModel: see `load` and `Forest.refuse_unseen`.
         ScheduleError: the schedule does not fit the model, or is not exact.
         InputError: the target is unknown, or not allowed with `wait=False`; the profile is of
-            another model; n_jobs is not a number of threads; or the records have nothing for this
-            model, target and machine.
+            another model; n_jobs is not a number of threads; `refuse_unseen` names no column; the
+            records have nothing for this model, target and machine; or two arguments exclude each
+            other.
         BuildError: LLVM is missing, or the compiler fails.
 
     Examples:
@@ -383,11 +384,11 @@ def verify(
 
     Returns:
         Report: `report.ok` is true if margins are equal to the bit, labels are equal and values are
-        within the bound of their link; `print(report)` shows details. If the training library is
-        not installed, it is not compared, and `report.library` is a text that says so.
+        within the bound of their link; `print(report)` shows details. If the training library
+        cannot be compared, as it is not installed, `report.library` is a text that says why.
 
     Raises:
-        InputError: rows or n_rows of the wrong kind.
+        InputError: rows or n_rows of the wrong kind, or an unknown target.
         ModelFormatError, UnsupportedModel, ScheduleError, BuildError: see `build`.
 
     Examples:

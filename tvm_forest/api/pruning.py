@@ -100,7 +100,7 @@ def prune(model: Any, rows: Any, labels: Any = None, *, loss: float = 0.01) -> P
 
 
 def _keep(forest: Forest, trees: Array) -> Forest:
-    """Return the forest of some trees, renumbered."""
+    """Return the forest of some trees, given by their numbers; trees and rounds are renumbered."""
     part = take_trees(forest, trees)
     rounds = np.unique(find_rounds(part), return_inverse=True)[1].astype(np.int32)
     return replace(
@@ -182,7 +182,7 @@ class _Trial:
 
     @cached_property
     def _trees_of_class(self) -> list[Array]:
-        """The trees of each class; all of them if their leaves hold vectors."""
+        """The numbers of the trees of each class; of all trees if their leaves hold vectors."""
         place = self._class_of_tree
         return [np.flatnonzero(place == c) for c in range(self.forest.round_size)]
 
@@ -191,7 +191,7 @@ class _Trial:
         return np.maximum(self.forest.tree_class, 0)
 
     def drop_trees(self, loss: float) -> Iterator[Array]:
-        """Yield the trees that each step drops, until a step would lose too much."""
+        """Yield, step by step, the numbers of the trees to drop, until too much would be lost."""
         forest, moves, place = self.forest, self._moves, self._class_of_tree
         cost, alone = np.zeros(forest.n_trees), np.einsum("rtw,rtw->t", moves, moves)
         gone = np.zeros((len(moves), forest.round_size, moves.shape[2]))

@@ -54,8 +54,8 @@ INTERRUPTED, UNREAD = 130, 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors of the package become one line and exit status 2.
 
-    Status 1 means that `verify` found a difference. The command `run` returns the status of the
-    program that it runs, and passes on its exceptions.
+    Status 1: `verify` found a difference; 130: Ctrl-C; 141: nobody reads the output any more. The
+    command `run` returns the status of the program that it runs, and passes on its exceptions.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     place = next((at for at, word in enumerate(words) if word[:1] != "-"), len(words))

@@ -16,6 +16,7 @@ def run(options: argparse.Namespace) -> None:
 
     Raises:
         InputError: the output has the suffix of a library, or cannot be written.
+        ForestError: see `open_predictor`.
     """
     suffix = options.output.suffix.lower()
     if suffix in itertools.chain(*KINDS.values()):

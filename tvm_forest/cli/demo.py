@@ -20,7 +20,12 @@ if TYPE_CHECKING:  # the import of TVM is timed with the compilation
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train on a data set of scikit-learn, compile, compare bit for bit, and print times."""
+    """Train on a data set of scikit-learn, compile, compare bit for bit, and print times.
+
+    Raises:
+        InputError: XGBoost or scikit-learn is not installed.
+        ForestError: a margin differs from XGBoost's.
+    """
     try:
         import xgboost
         from sklearn.datasets import load_breast_cancer

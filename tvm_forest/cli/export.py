@@ -14,7 +14,8 @@ def run(options: argparse.Namespace) -> None:
     """Write a library and its C header, a package of sources, or a folder for a language.
 
     Raises:
-        InputError: no path was given; see also `Predictor.export_library`.
+        InputError: no path was given.
+        ForestError: see `open_predictor` and `Predictor.export_library`.
     """
     if options.library is None:
         raise InputError("export: argument 'library': missing; name it, or a folder by --output")

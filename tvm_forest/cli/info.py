@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print facts about a model and its default schedules, or what kinds of models are accepted."""
+    """Print facts about a model and its default schedules, or what kinds of models are accepted.
+
+    Raises:
+        InputError: no model is given, or `--function` names none of its functions.
+        ForestError: see `tvm_forest.load`, `tvm_forest.lower` and `saving.read_saved`.
+    """
     if options.support:
         return _print_support()
     if options.model is None:
@@ -63,6 +68,9 @@ def _print_stages(lowered: Lowered, name: str) -> None:
 
     A function's variant without threads is made from the one with threads in a late pass; before
     that pass, the one with threads is shown.
+
+    Raises:
+        InputError: there is no function `name`.
     """
     functions = {var.name_hint for var in lowered.after.get_global_vars()}
     if name not in functions:

@@ -21,6 +21,7 @@ def open_predictor(
 
     Raises:
         InputError: a target or a profile is given for what is compiled already.
+        ForestError: see `tvm_forest.build`, `Profile.load` and `tvm_forest.load_predictor`.
     """
     path, profile = options.model if model is None else model, getattr(options, "profile", None)
     if not archive.is_archive_file(path):

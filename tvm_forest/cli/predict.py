@@ -12,7 +12,13 @@ from .opening import open_predictor
 
 
 def run(options: argparse.Namespace) -> None:
-    """Predict rows of files or of standard input, and write the predictions."""
+    """Predict rows of files or of standard input, and write the predictions.
+
+    Raises:
+        InputError: a file cannot be read or written, or an argument does not fit its format.
+        BrokenPipeError: nobody reads standard output any more.
+        ForestError: see `open_predictor` and `streams.predict_file`.
+    """
     writes_here = options.output is None or options.output == "-"
     source: Any = _open_input() if options.rows == ["-"] else options.rows
     target: Any = sys.stdout.buffer if writes_here else options.output

@@ -10,7 +10,11 @@ from ..system.process.ending import ENDING
 
 
 def run(options: argparse.Namespace) -> None:
-    """Serve clients (`tune --remote`) until a signal ends the process."""
+    """Serve clients (`tune --remote`) until a signal ends the process.
+
+    Raises:
+        InputError: see `remote.serve`.
+    """
     server = remote.serve(options.host, options.port)
     for number in ENDING:
         signal.signal(number, lambda *_: sys.exit(0))  # so that `finally` ends the server

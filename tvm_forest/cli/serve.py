@@ -22,7 +22,12 @@ _NAMED = re.compile(r"(?P<name>[\w.-]+)(:(?P<version>[\w.-]+))?=(?P<path>.+)", r
 
 
 def run(options: argparse.Namespace) -> None:
-    """Load all models, then answer requests until a signal ends the process."""
+    """Load all models, then answer requests until a signal ends the process.
+
+    Raises:
+        InputError: an option or the file of the token is wrong, or a port cannot be listened on.
+        ForestError: see `open_predictor`.
+    """
     logging.basicConfig(format="%(name)s: %(message)s")  # a server logs what goes wrong
     if options.access_log:
         logging.getLogger("tvm_forest.access").setLevel(logging.INFO)

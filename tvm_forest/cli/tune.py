@@ -7,7 +7,11 @@ from ..streams.reading import read_rows
 
 
 def run(options: argparse.Namespace) -> None:
-    """Search, print the schedules that were found, and print the call that uses them."""
+    """Search, print the schedules that were found, and print the call that uses them.
+
+    Raises:
+        ForestError: see `tvm_forest.tune`; or the file of rows cannot be read.
+    """
     arguments = dict(vars(options))  # the names are those of `api.tune`, except these five
     model, rows, header = (arguments.pop(name) for name in ("model", "rows", "header"))
     del arguments["command"], arguments["verbose"]

@@ -7,7 +7,11 @@ from ..streams.reading import read_rows
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the report of a comparison; return 1 if something differs, else 0."""
+    """Print the report of a comparison; return 1 if something differs, else 0.
+
+    Raises:
+        ForestError: see `tvm_forest.verify`; or the file of rows cannot be read.
+    """
     rows = None
     if options.rows is not None:
         rows = read_rows(options.rows, api.load(options.model), "verify", options.header)

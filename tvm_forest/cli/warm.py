@@ -14,6 +14,7 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         InputError: the cache is off, similar models cannot be generated, or the file cannot be
             written.
+        BuildError: see `tvm_forest.warm`.
     """
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("compiling")

@@ -89,7 +89,11 @@ def accelerate(
 
 
 def _separate(found: Any, compiled: list[Any]) -> Any:
-    """Return a copy that shares only compiled forests with the original."""
+    """Return a deep copy of an estimator that shares only the compiled forests with it.
+
+    Raises:
+        InputError: the estimator cannot be copied.
+    """
     try:
         return copy.deepcopy(found, {id(forest): forest for forest in compiled})
     except Exception as error:
@@ -149,7 +153,11 @@ class _Traversal:
         return self._replace_attributes(value, path, anew)
 
     def _compile(self, forest: Any, path: str) -> Any:
-        """Return a compiled forest, or the forest itself if it is not fitted or is refused."""
+        """Return a compiled forest, or the forest itself if it cannot be compiled.
+
+        Raises:
+            ForestError: it is fitted, but refused, and `strict` is set.
+        """
         place = f"{path or 'it'}: {type(forest).__name__}"
         try:
             found = self.compile(forest)

@@ -51,7 +51,7 @@ They take margins (R, C) and a scale, and return probabilities.
 
 
 def _methods_of_source(model: Any, forest: Forest) -> frozenset[str]:
-    """Return the METHODS of the source estimator; for a file or booster, those that apply to it."""
+    """Return which METHODS the source estimator has; for a file or booster, those that apply."""
     if hasattr(model, "get_params"):
         return frozenset(name for name in METHODS if hasattr(model, name))
     if forest.link == "isolation":
@@ -102,14 +102,11 @@ class _ForestEstimator(BaseEstimator):
     # -- the model --------------------------------------------------------------------------------
 
     def fit(self, X: Any = None, y: Any = None, **options: Any) -> Any:
-        """Compile the model again, in case it was trained further; nothing is trained here.
+        """Compile the model again, in case it was trained further; return the estimator itself.
 
         Args:
-            X, y, options: refused, because cross-validation would score the model on rows that it
-                was trained on.
-
-        Returns:
-            the estimator itself.
+            X, y, options: refused, since nothing is trained here: cross-validation would score the
+                model on rows that it was trained on.
 
         Raises:
             InputError: no model was given, or there are rows to train on.
@@ -134,7 +131,7 @@ class _ForestEstimator(BaseEstimator):
         return self._load().forest
 
     def _load(self) -> _Loaded:
-        """Return the loaded model; loads it if the parameter has changed."""
+        """Return the model, loaded anew if the parameter has changed; NotFittedError if None."""
         if self.model is None:
             name = type(self).__name__
             raise NotFittedError(f"{name}: argument 'model': None predicts nothing; give a model")
@@ -175,7 +172,7 @@ class _ForestEstimator(BaseEstimator):
 
     @property
     def feature_names_in_(self) -> Array:
-        """Names of the columns, (F,) strings; only for models trained with names."""
+        """Names of the columns, (F,) strings; AttributeError if the model was trained without."""
         names = self._of_model("feature_names_in_").given_names
         if names is None or names == tuple(f"Column_{i}" for i in range(len(names))):
             raise AttributeError("feature_names_in_: the model has no names of columns")
@@ -298,7 +295,8 @@ class ForestRegressor(RegressorMixin, _ForestEstimator):
 class ForestClassifier(ClassifierMixin, _ForestEstimator):
     """A compiled classification forest as an estimator of scikit-learn.
 
-    If the model returns probabilities but has no labels, as in a file, the classes are 0, 1, 2, ...
+    If the model returns probabilities but has no labels, as one from a file may, the classes are 0,
+    1, 2, ...
 
     Attributes:
         model: see `tvm_forest.load`.
@@ -357,10 +355,7 @@ class ForestClassifier(ClassifierMixin, _ForestEstimator):
         return predictor.predict_margin(self._validate(X), self.n_jobs)
 
     def _adding_predictor(self) -> Predictor:
-        """Return a predictor that adds up what the trees of `predictor_` give, and divides nothing.
-
-        It is compiled once for each `predictor_`.
-        """
+        """Return a predictor that adds what the trees of `predictor_` give; it is compiled once."""
         adding: tuple[Any, Predictor] | None = self.__dict__.get("_adding")
         if adding is None or adding[0] is not self.predictor_:
             forest = replace(self.forest_, aggregate="sum")

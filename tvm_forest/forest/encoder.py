@@ -168,7 +168,12 @@ class Encoder:
         return np.cumsum(sizes) - sizes
 
     def _look_up(self, table: int, numbers: Array, hashes: Array) -> tuple[Array, Array]:
-        """Return the index (R,) of each row's key in a table, and whether the table has it."""
+        """Return the index (R,) of each row's key among a table's keys, and whether it is there.
+
+        Args:
+            table: the index of the table.
+            numbers, hashes: the rows, see `encode`.
+        """
         keys = self.keys[self.table_begin[table] : self.table_begin[table + 1]]
         wanted = self._make_keys(int(self.table_parts[table]), numbers, hashes)
         if not len(keys):

@@ -27,7 +27,7 @@ _STORABLE = (str, bool, int, float, type(None))
 
 
 def to_fields(forest: Forest) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the fields that JSON can store, and the others, which are arrays, by name.
+    """Return the fields of a forest by name: those that JSON can store, and those that are arrays.
 
     `with_all_rounds` is left out.
 

@@ -74,7 +74,7 @@ def are_skewed(hits: Array, counts: Array, leaves: float = 0.10, rows: float = 0
 
 
 def find_peel_depths(forest: Forest, rows: float = 0.9) -> Array:
-    """Return int32 (T,), how few hops bring at least the share `rows` of rows to their leaves.
+    """Return int32 (T,), the fewest hops after which a share `rows` of the rows is at its leaf.
 
     A hop leads to the next tile if the forest has tiles. For a tree that no row came to, the result
     is its depth.

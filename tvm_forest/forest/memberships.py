@@ -97,10 +97,16 @@ def make_tables(meaning: InputMeaning) -> list[MembershipTable]:
 
 
 def code_categories(meaning: InputMeaning, feature: int, values: Array) -> Array:
-    """Return the categories of a feature's clean values, as far as its sets distinguish them.
+    """Return the category of each value of a feature, by the source library's rule.
+
+    Args:
+        meaning: the rule, and the feature's known categories if it has any.
+        feature: column of a row.
+        values: the feature's clean values, in which NaN is missing.
 
     Returns:
-        int64, the category of each value, -1 for none, `MISSING` for a missing value.
+        int64, -1 for a value that is no category, and `MISSING` for one that is missing, or not
+        among the known categories.
     """
     missing = np.isnan(values)
     if feature in meaning.known_categories:
@@ -134,7 +140,7 @@ def mark_missing(
 
 
 def add_columns(meaning: InputMeaning, rows: Array) -> Array:
-    """Append the membership columns to clean rows (R, row_width)."""
+    """Return clean rows (R, row_width) with the membership columns appended, (R, F)."""
     if not meaning.derived:
         return rows
     wide = np.empty((len(rows), meaning.n_features), rows.dtype)

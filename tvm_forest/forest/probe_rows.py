@@ -1,6 +1,7 @@
 """Generates rows from a model's thresholds, so that wrong code gives wrong predictions for them.
 
-takes: Forest; gives: rows (R, F) in the forest's row dtype, and rows of objects with categories.
+takes: Forest; gives: rows (R, row_width) in the forest's row dtype, and rows of objects with
+categories.
 
 Random Gaussian rows hide a wrong comparison, because they never meet a threshold. `hard_rows` are
 thresholds, their neighbours and the special numbers; `typical_rows` take realistic paths and serve

@@ -106,8 +106,8 @@ class Profile:
             forest: the model as it was loaded.
 
         Raises:
-            InputError: the profile is of another model; the message names the first tree that
-                differs.
+            InputError: the profile is of another model; the message says what differs, such as the
+                leaves of a tree.
         """
         if self.n_trees != forest.n_trees:
             raise _misfit(f"it has {self.n_trees} trees, the model has {forest.n_trees}")
@@ -151,7 +151,8 @@ class Profile:
         """Read a profile from a file that `save` wrote, or from one of Treebeard's CSV files.
 
         Raises:
-            ModelFormatError: the file is missing or damaged; the message names the line.
+            ModelFormatError: the file cannot be read; or it is damaged, and the message names the
+                line.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")

@@ -58,7 +58,7 @@ def format_profile(profile: ProfileText, path: Path) -> str:
 
 
 def parse_profile(text: str, path: Path) -> ProfileText:
-    """Read a profile from the text of a file.
+    """Read a profile from the text of a file: CSV if its name ends in .csv, JSON otherwise.
 
     Raises:
         ModelFormatError: the text is damaged; the message names the line.

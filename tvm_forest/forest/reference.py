@@ -113,8 +113,8 @@ def finish_sums(forest: Forest, margin: Array) -> Array:
 def choose_classes(forest: Forest, margin: Array, value: Array) -> Array:
     """Return the index of each row's label, int64, given margins and values (R, C).
 
-    If the forest has no labels, the index is that of the chosen output. The shape is that of
-    `choose_labels`.
+    With several targets, an index counts from the first label of its target. If the forest has no
+    labels, it is the index of the chosen output. The shape is that of `choose_labels`.
 
     Raises:
         ValueError: the forest is not a classifier.

@@ -115,7 +115,11 @@ def load(model: Any) -> Forest:
 
 
 def _load_several(models: Sequence[Any]) -> Forest:
-    """Load a list of models as one forest, which has an output for each."""
+    """Load a list of models as one forest, which has an output for each.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `load` and `stack_forests`, or the list is empty.
+    """
     if not models:
         raise ModelFormatError("load: the list of models is empty; give one model or more")
     return stacking.stack_forests([load(model) for model in models])
@@ -187,7 +191,11 @@ def _load_file(name: str) -> Forest:
 
 
 def _read_all(file: Any) -> bytes:
-    """Return the rest of an open binary or text file as bytes."""
+    """Return the rest of an open binary or text file as bytes.
+
+    Raises:
+        ModelFormatError: it cannot be read, for example because it is closed.
+    """
     try:
         data = file.read()
     except (OSError, ValueError) as error:  # ValueError for one that is closed

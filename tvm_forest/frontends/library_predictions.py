@@ -295,6 +295,9 @@ def _load_catboost(model: Any) -> Any:
     """Load a CatBoost file, and correct the numbers that CatBoost misreads in JSON.
 
     CatBoost reads one number in ten with an error in the last place.
+
+    Raises:
+        ValueError: a JSON file has tables that CatBoost misreads and whose numbers cannot be set.
     """
     import catboost
 

@@ -22,12 +22,22 @@ TRUNCATED = "the file is truncated or damaged: save the model again"
 def damaged(
     field: str, what: str, remedy: str = "the model is damaged: save it again"
 ) -> ModelFormatError:
-    """Return the error for a model that is truncated or damaged, or for a file without a model."""
+    """Return the error for a model that is truncated or damaged, or for a file without a model.
+
+    Args:
+        field: name of the field that is wrong.
+        what: what is wrong with it.
+        remedy: what the user can do.
+    """
     return ModelFormatError(_describe(field, what, remedy))
 
 
 def unsupported(field: str, what: str, remedy: str) -> UnsupportedModel:
-    """Return the error for a sound model with a part that is not supported."""
+    """Return the error for a sound model with a part that is not supported.
+
+    Args:
+        field, what, remedy: see `damaged`.
+    """
     return UnsupportedModel(_describe(field, what, remedy))
 
 
@@ -46,7 +56,7 @@ def refuse_damaged(wrong: Array, field: str, describe: Callable[[int], str]) -> 
 def refuse_unsupported(
     wrong: Array, field: str, describe: Callable[[int], str], remedy: str
 ) -> None:
-    """Like `refuse_damaged`, but refuse a sound model as unsupported."""
+    """Like `refuse_damaged`, but refuse a sound model as unsupported; `remedy` as in `damaged`."""
     if wrong.any():
         raise unsupported(field, describe(int(np.argmax(wrong))), remedy)
 

@@ -37,7 +37,7 @@ def list_accepted(library: str, part: str, names: Iterable[str], note: str = "")
 
 
 def list_linked(library: str, part: str, links: Mapping[str, Link]) -> list[Support]:
-    """Return rows for features that choose a link, whose values may differ by some ulp."""
+    """Return rows for features that choose a link, given by name; values may differ by some ulp."""
     return [
         Support(library, part, name or "(the user's own)", *_describe(link))
         for name, link in links.items()

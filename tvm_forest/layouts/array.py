@@ -311,6 +311,11 @@ class ReorgTree(complete.CompleteTree):
 def _place_tiles(forest: Forest, table: TileTable, depth: Array) -> tuple[Array, Array]:
     """Find the slot of every tile in its tree, and the leaf of every entry of the leaf array.
 
+    Args:
+        forest: its tiles are full.
+        table: its tiles.
+        depth: int64 (T,), the depth of each tree in tiles.
+
     Returns:
         int64 (M,), slots; int64, nodes, tree by tree and from left to right.
     """

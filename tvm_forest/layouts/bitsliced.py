@@ -153,7 +153,7 @@ class BitslicedLayout(Layout):
 
     @property
     def byte_tables(self) -> Mapping[str, tuple[str, int]]:
-        """By name of a buffer of bytes, the buffer that it repeats, and its elements per tree."""
+        """By name of a buffer of bytes, the one whose values it repeats, and how many per tree."""
         return {"leaf_bytes": ("leaf_value", self.table)} if self.table else {}
 
     def tree(self, buffers: Buffers, tree: Expr, hold: Hold) -> Any:

@@ -195,8 +195,8 @@ class CompleteLayout(Layout):
     """Base class of layouts whose trees are complete down to their own depth.
 
     Attributes:
-        side_by_side: whether a slot of all trees, of as many as the deepest tree has, is followed
-            by the next one; else tree follows tree.
+        side_by_side: whether the first slots of all trees are followed by all second ones, and so
+            on, where each tree has the slots of the deepest; else tree follows tree.
         trees: T.
         dtype: dtype of thresholds and leaf values.
         depth: common depth of all trees, None if they differ.

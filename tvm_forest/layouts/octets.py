@@ -192,6 +192,12 @@ def _fill_levels(forest: Forest, trees: Array, own: int, depth: int) -> list[Arr
 
     A tree's root is the rightmost place of level `depth - own`, and its nodes are below that; all
     other places are -1, and so are those of trees numbered -1. Below a leaf there are copies of it.
+
+    Args:
+        forest: the model.
+        trees: int (T,), the numbers of the trees; -1 for an empty one.
+        own: levels of tests that are filled, at least the depth of each tree.
+        depth: levels of tests of the completed trees.
     """
     root = np.where(trees < 0, -1, forest.tree_offset[trees])[:, None].astype(np.int64)
     levels = [np.full((len(trees), 1 << level), -1) for level in range(depth - own + 1)]
@@ -266,14 +272,14 @@ class Octet(NearTree):
         return tir.BufferLoad(self.buffers[name], [self.octet * tiles, tir.i64(0)])
 
     def leaf_value(self, tree: int, number: Expr) -> Expr:
-        """Load the value of a leaf of one of the trees, by the number that the walk returns."""
+        """Load the value of a leaf of tree 0 to 7, by the number that the walk returns."""
         place = number if self.layout.counts_words else number + (number & 0xF8)
         first = (self.octet * TREES + tree) * self.layout.tile_counts[-1]
         word = tir.BufferLoad(self.buffers["ends"], [first, place + TREES])
         return tir.reinterpret(self.layout.dtype, word)
 
     def leaf_id(self, tree: int, number: Expr) -> Expr:
-        """Load a leaf's number in the source model, by the number that the walk returns."""
+        """Load the source model's number of a leaf of tree 0 to 7, see `leaf_value`."""
         if self.layout.counts_words:
             number = tir.shift_right(number, tir.i64(1)) & 0xF8 | number & 7
         place = (self.octet * TREES + tree) * (1 << self.layout.depth) + number

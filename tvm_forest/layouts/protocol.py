@@ -261,7 +261,7 @@ class Layout(ABC):
             the layout, and the array of each buffer by name.
 
         Raises:
-            BuildError: the layout cannot hold this forest; the message names tree and node.
+            BuildError: the layout cannot hold this forest; the message says which part.
         """
 
     def value_buffers(self) -> tuple[BufferSpec, ...]:

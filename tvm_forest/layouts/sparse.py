@@ -83,9 +83,9 @@ class TiledSparseLayout(records.TiledLayout):
 
     @classmethod
     def unfit(cls, forest: Forest) -> str | None:
-        """Return why a forest does not fit: only the peeled layout needs a leaf profile.
+        """Return why a forest does not fit: it lacks the leaf profile that peeling needs.
 
-        `pack` also refuses too many tiles.
+        Layouts that peel no leaves return None. `pack` also refuses too many tiles.
         """
         if cls.peels_leaves and forest.hits is None:
             return "needs a leaf profile to know which leaves are likely"
@@ -281,6 +281,12 @@ class _Plan:
 
 def _plan_records(forest: Forest, table: TileTable, peel: Array) -> _Plan:
     """Number records and leaves tree by tree and level by level, children side by side.
+
+    Args:
+        forest: its tiles are full.
+        table: its tiles.
+        peel: int (T,), the depth up to which leaves beside tiles get records of their own; 0 for
+            none.
 
     Raises:
         BuildError: there are too many records and leaves.

@@ -210,7 +210,7 @@ class TileTree(TreeAccess):
         root: node where walks begin.
         hops: number of tiles on the way to the deepest leaf.
         tile_size: number of nodes in a tile.
-        rest: a node that has a record.
+        rest: a node that has a record, which is tested in place of a leaf, see `TreeAccess`.
     """
 
     layout: Any

@@ -198,7 +198,14 @@ def directive(
 
 
 def make_error(sch: Nest, where: str, what: str, mark: str | None = None) -> ScheduleError:
-    """Return a ScheduleError: the reason, followed by the printed nest."""
+    """Return a ScheduleError: the reason, followed by the printed nest.
+
+    Args:
+        sch: the schedule or nest.
+        where: name of the directive, with which the message begins.
+        what: what is wrong, and what to do.
+        mark: loop that is marked in the printed nest; None for none.
+    """
     return ScheduleError(f"{where}: {what}\n{sch.render(mark)}")
 
 
@@ -255,7 +262,7 @@ def find_unassigned_leaf(sch: Schedule, index: str) -> Loop:
 
 
 def check_new_names(sch: Schedule, advice: str, **names: Any) -> None:
-    """Refuse two new loop names that are not identifiers, equal each other, or are taken.
+    """Refuse two new loop names that are no identifiers (but for dots), equal, or taken.
 
     Args:
         sch: the schedule that gets the loops.

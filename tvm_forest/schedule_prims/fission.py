@@ -59,8 +59,8 @@ def split(sch: Schedule, index: str, first: str, second: str, at: int) -> Schedu
         at: first value of the second part, on the grid of the loop.
 
     Raises:
-        ScheduleError: no such loop, a symbolic range, a specialized loop, a name already taken, or
-            `at` is outside the range or off its grid.
+        ScheduleError: no such loop, a symbolic range, a specialized loop, a wrong name or one
+            already taken, or `at` is outside the range or off its grid.
 
     Rewrite:
         for tree in (0, 100, 1)   -->   for d1 in (0, 40, 1)

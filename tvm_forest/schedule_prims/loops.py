@@ -237,7 +237,7 @@ def unroll(sch: Schedule, index: str) -> Schedule:
 
     Raises:
         ScheduleError: no such loop, a symbolic or too large number of iterations, or a loop that
-            is parallel or annotated otherwise.
+            runs in another way already.
 
     Rewrite:
         for t1 in (0, 4, 1)   -->   for t1 in (0, 4, 1)    # unroll

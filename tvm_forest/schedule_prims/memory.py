@@ -89,11 +89,13 @@ def cache(sch: Schedule, index: str, how: str = "auto") -> Schedule:
 
     Args:
         index: a loop over rows or trees.
-        how: "auto", "pack", "prefetch", "stream" or "shared".
+        how: "auto", "prefetch" or "shared"; for a loop over rows also "pack", for one over trees
+            also "stream".
 
     Raises:
         ScheduleError: no such loop, a class loop, cached already, another word, an unbounded set of
-            rows, an interleaved or simdized loop, or a parallel loop around another parallel one.
+            rows (unless they are prefetched), an interleaved or simdized loop, or a parallel loop
+            around another parallel one.
 
     Rewrite:
         for b0 in (0, n, 64)   -->   for b0 in (0, n, 64)   # cache pack

@@ -88,13 +88,14 @@ def pad_trees(sch: Schedule, to: str = "tree") -> Schedule:
 # Nor does it try sorting, which changes the order of additions.
 @directive(onto_forest=ordering.sort_trees)
 def sort_trees(sch: Schedule, by: str = "depth") -> Schedule:
-    """Put trees of equal depth next to each other, class by class.
+    """Sort the trees of each class, so that trees of equal depth are next to each other.
 
-    Changes the order of additions, so results differ in the last bits.
+    Changes the order of additions, so results may differ in the last bits.
 
     Args:
-        by: "depth", or "likely": trees whose likely leaves are above their deepest leaf come first,
-            ordered by the depth of the likely leaves; needs a leaf profile.
+        by: "depth", shallow trees first; or "likely", which needs a leaf profile: first the trees
+            whose likely leaves are above their deepest leaf, ordered by the depth of the likely
+            leaves, then the others by depth.
 
     Raises:
         ScheduleError: another word, or sorted already.
@@ -115,7 +116,8 @@ def know_depths(sch: Schedule, depths: list[int], likely: list[int] | None = Non
         likely: for each round, hops to the leaves that nine rows of ten reach; None if not known.
 
     Raises:
-        ScheduleError: not a list of one whole number from 0 to `MAX_DEPTH` for each round.
+        ScheduleError: `depths` or `likely` is not a list with a whole number from 0 to `MAX_DEPTH`
+            for each round.
     """
     rounds = sch.rounds
     for name, numbers in (("depths", depths), ("likely", likely)):

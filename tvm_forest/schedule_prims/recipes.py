@@ -5,7 +5,8 @@ takes: Schedule; gives: Schedule. Recipes use nothing but directives.
 A recipe begins with the schedule without directives, `new_schedule(model)`, and serves any number
 of classes. E1, E2, ... are the examples of the specification. [SF] is SilvanForge (Prasad and
 others, SOSP 2024), whose authors wrote most of these as examples of their language. Recipes for a
-GPU say so; the others run on CPUs.
+GPU say so; the others run on CPUs. Loops over trees count rounds, so numbers of trees in arguments
+are those of each class.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Recipe = Callable[..., Schedule]
 
 
 def _order(sch: Schedule, names: str) -> Schedule:
-    """Reorder loops, outermost first; "class" is left out of `names` if a round is one tree."""
+    """Put loops in the order of `names`, outermost first; skip "class" if a round is one tree."""
     words = (name for name in names.split() if name != "class" or sch.round_size > 1)
     return sch.reorder(*words)
 
@@ -78,8 +79,8 @@ def treebeard_tree_at_a_time(
 
     Treebeard (Prasad and others, MICRO 2022), the CPU baseline of [SF]. Makes one loop for each
     change of depth, so the trees should be sorted by it. Keeps the order of additions if there is
-    one group. Treebeard itself begins with
-    `with_depths(new_schedule(model).tile_nodes(8).sort_trees(), model)`, which does not.
+    one group and trees are not sorted. Treebeard itself sorts them, as it begins with
+    `with_depths(new_schedule(model).tile_nodes(8).sort_trees(), model)`.
 
     Args:
         sch: schedule with known depths, without directives about loops.

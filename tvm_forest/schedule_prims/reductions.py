@@ -95,7 +95,8 @@ def vector_reduce(sch: Schedule, index: str, width: int) -> Schedule:
 
     Raises:
         ScheduleError: no such loop, over rows or classes, sequential, on another dimension, with a
-            reduction already, in a region with `ordered_reduce`, or another width.
+            reduction already, in a region with `ordered_reduce`, or a width that is none of these
+            or does not divide the count of a GPU loop.
 
     Rewrite:
         parallel t0 in (0, 100, 25)   -->   parallel t0 in (0, 100, 25)   # reduce vector 8

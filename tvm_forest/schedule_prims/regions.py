@@ -125,9 +125,14 @@ def range_of_sums(path: tuple[Loop, ...], kind: Kind) -> tuple[float, float]:
 def list_values_inside(
     loop: Loop, guards: Sequence[Guard], kind: Kind
 ) -> npt.NDArray[np.int64] | None:
-    """Return the row, class or tree offsets that a loop and the loops inside cover, ascending.
+    """Return the offsets of rows, classes or trees that a loop and those inside cover, ascending.
 
     None if they depend on the number of rows.
+
+    Args:
+        loop: the outermost of these loops.
+        guards: the nest's guards, which leave offsets out.
+        kind: which of the offsets are asked for; loops of other kinds add nothing.
     """
     if any(inside.kind == kind and inside.count is None for inside in loop.traverse()):
         return None

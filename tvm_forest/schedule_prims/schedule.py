@@ -143,7 +143,8 @@ class Schedule(Nest):
     def keeps_order(self) -> bool:
         """Whether every row adds its trees in ascending model order, one after the other.
 
-        If so, results are bit-equal to the source model; otherwise sums are regrouped.
+        If so, results are bit-equal to the source model's; otherwise they may differ in the last
+        bits.
         """
         return regions.adds_in_order(self.nest) and not self.has_rewrite("sort_trees")
 
@@ -318,7 +319,7 @@ class Schedule(Nest):
 
 
 def _mark(sch: Schedule, marks: Marks) -> Schedule:
-    """Apply the directives that marks stand for to a schedule."""
+    """Return a schedule after the directives that marks, by name of the loop, stand for."""
     for word in MARKS:
         for name, said in marks.items():
             if word in said:

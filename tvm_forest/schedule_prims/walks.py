@@ -95,8 +95,9 @@ def unroll_walk(sch: Schedule, index: str, hops: int | str = "depth") -> Schedul
 
     Args:
         index: any loop.
-        hops: at least the depth of the deepest tree of the loop, or "depth" for just that. Checked
-            at once if the schedule knows the depths (`new_schedule(model)` does), else by `build`.
+        hops: at least the depth of the deepest tree of the loop, and at most 64; or "depth" for
+            just that depth. Checked at once if the schedule knows the depths
+            (`new_schedule(model)` does), else by `build`.
 
     Raises:
         ScheduleError: no such loop, hops out of range or too few, or peeled already.
@@ -222,8 +223,9 @@ def simdize(sch: Schedule, index: str, how: str = "gather") -> Schedule:
     Pass: LowerWalks (`tensorize` needs full tiles, and matches the operator's arguments literally).
 
     Args:
-        index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows; for "bits" 64 to 512 rows, for
-            "permute" 16 to 64; for "octets" and "pieces" a loop over any number of trees.
+        index: a leaf loop over 4, 8, 16, 32 or 64 neighbouring rows; for "bits" 64, 128, 256 or 512
+            rows, for "permute" 16, 32 or 64; for "octets" and "pieces" a loop over any number of
+            trees, which for "octets" are neighbours and begin at a multiple of 8.
         how: "gather", every lane loads its own node; "bits", 64 to 512 rows are the bits of words
             and go through a tree by selections, only with the layout of bit planes; "permute", 16
             rows go through 4 trees at once in registers, only with the layout of levels; "octets",

@@ -52,8 +52,8 @@ SHOWN = 3
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules, by the smallest batch that each serves.
 
-    On a CPU, those for batches of 64 rows and more share rows among threads. The others run on one
-    thread, so that they need not be compiled twice, with threads and without.
+    On a CPU of several cores, those that serve batches of 64 rows or more share rows among threads.
+    The others run on one thread, so that they need not be compiled twice, with threads and without.
     """
     return default_schedules_for(Workload.of(forest, target))
 

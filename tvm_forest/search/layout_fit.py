@@ -118,7 +118,7 @@ def find_obstacle_to_planes(work: Workload) -> str | None:
 
 
 def find_obstacle_to_pieces(work: Workload) -> str | None:
-    """Return why the layout of pieces cannot hold a model, or would not be faster; else None."""
+    """Return why the layout of pieces cannot hold a model, or need not be faster; else None."""
     triple = str(dict(work.target.options).get("mtriple", "x86_64"))
     if work.target.has("neon") or not triple.startswith("x86_64"):
         return "only on x86-64 it is known what they take"

@@ -125,6 +125,9 @@ class Journal:
         context: context of new records.
         path: where lines are appended; None to keep them in memory only.
         records: those of the same context, in order.
+
+    Raises:
+        InputError: the file cannot be written to, or has a line that is no record.
     """
 
     context: dict[str, Any]

@@ -61,7 +61,7 @@ class GpuProblem(NamedTuple):
     Attributes:
         batch: number of rows in a call.
         features: number of columns in a row.
-        rounds: trees of each class.
+        rounds: number of trees of each class, or of all trees if their leaves are vectors.
         classes: number of outputs.
         walks: number of trees in a round: as many as outputs, or 1 for leaf vectors.
         tree_bytes: size of the largest tree in memory.

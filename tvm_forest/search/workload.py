@@ -156,17 +156,17 @@ class Workload(AsksOnce):
 
     @cached_property
     def _ended(self) -> Array:
-        """Float64 (T, D), share of rows that are at a leaf of a tree after so many hops."""
+        """Float64 (T, D), share of rows that are at a leaf of a tree after 0, 1, 2, ... hops."""
         forest, levels = self.forest, int(self.forest.depths.max(initial=0)) + 1
         place = forest.node_tree[forest.is_leaf] * levels + self.leaf_depths
         shares = np.bincount(place, self._leaf_share, forest.n_trees * levels)
         return np.minimum(1.0, np.cumsum(shares.reshape(-1, levels), axis=1))
 
     def count_hops(self, together: int, levels: float) -> float:
-        """Return the hops of a row through all trees, if walks test whether they have ended.
+        """Return a row's mean hops through all trees, if walks test whether they have ended.
 
         Args:
-            together: number of walks that run until the last of them ends.
+            together: number of interleaved walks, which go on until the last of them ends.
             levels: levels of a tree that a hop decides.
         """
         going = self.ask_once(Workload._count_going, together)
@@ -174,13 +174,19 @@ class Workload(AsksOnce):
         return float(going[ends[ends < len(going)]].sum())  # a sum of fractions may reach the bound
 
     def _count_going(self, together: int) -> Array:
-        """Return float64 (D,), by hops done: how many trees have one of `together` walks left."""
+        """Return float64 (D,): mean number of trees where one of `together` walks still goes on.
+
+        An entry is after 0, 1, 2, ... hops.
+        """
         return (1 - self._ended**together).sum(axis=0)
 
     def count_unasked_hops(self, levels: float) -> float:
-        """Return the hops of a row, if walks go to the full depth of each tree.
+        """Return the hops of a row through all trees, if walks go to the full depth of each.
 
         Interleaved with a deeper tree there are more, but a walk at its leaf waits for no load.
+
+        Args:
+            levels: see `count_hops`.
         """
         return float(np.ceil(self.forest.depths / levels).sum())
 
@@ -239,7 +245,7 @@ class Workload(AsksOnce):
 
     @cached_property
     def _compared(self) -> tuple[Array, Array]:
-        """Feature and number of cuts of each column that is compared with cuts, int (C,) each."""
+        """Feature and number of cuts of each column that is compared with cuts, int arrays."""
         keys, cuts = self.forest.distinct_tests.keys, self.forest.cuts_per_column
         compared = self.forest.searches - len(self.forest.set_counts)
         return keys[:compared] // 2, cuts[:compared]

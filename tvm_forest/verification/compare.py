@@ -62,6 +62,9 @@ def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: 
         predictor: the compiled model.
         rows: (R, F) as `predict` takes them, or None.
         n_rows: number of rows to generate from the model's own thresholds.
+
+    Raises:
+        InputError: rows of the wrong kind.
     """
     kinds = _make_rows(forest, n_rows)
     if forest.encoder is not None:

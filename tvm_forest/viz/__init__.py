@@ -84,7 +84,7 @@ def tree(
 
 
 def _list_rows(one: Forest, depth: int) -> Iterator[_TreeRow]:
-    """Yield the nodes of a forest of one tree, parents first and left before right."""
+    """Yield a tree's nodes, parents first and left before right, down to `depth` tests deep."""
     rows = None if one.hits is None else count_node_hits(one)
     stack, place = [(0, "", "", 0, -1)], 0
     while stack:
@@ -272,7 +272,14 @@ def _count_bytes(packed: Packed) -> dict[str, int]:
 def _buffer_lines(
     name: str, array: Array, columns: dict[str, Array] | None, most: int
 ) -> Iterator[str]:
-    """Show a buffer as a table, or in one line if it is a list of plain numbers."""
+    """Yield the lines that show a buffer: a table, or a single line if it is a plain list.
+
+    Args:
+        name: the buffer's name.
+        array: the buffer.
+        columns: the columns of the table by name; None if the layout does not describe them.
+        most: number of rows, or numbers of a plain list, after which the rest is left out.
+    """
     yield f"\n{name}: {array.dtype} {array.shape}, {array.nbytes} bytes"
     if columns is None and array.ndim == 1:
         yield f"  {'  '.join(map(_to_text, array[:most]))}{'  ...' if len(array) > most else ''}"

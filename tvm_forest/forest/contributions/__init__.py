@@ -71,7 +71,7 @@ class Task(NamedTuple):
     """A tree to walk for contributions or interactions.
 
     Attributes:
-        first, last: the range of its terminals, without `last`.
+        first, last: the tree's rows `first` to `last - 1` of `ContributionTables.terminals`.
         fixed: for interactions, the player that is taken as known, and then as unknown; else -1.
     """
 
@@ -186,7 +186,7 @@ class ContributionTables:
         return margin
 
     def share_out(self, values: Array) -> Array:
-        """Split all values but the last, (..., players + 1), equally among the players' columns."""
+        """Split values (..., players + 1) equally among a player's columns; the last one stays."""
         width = self.forest.given_width
         if self.players == [(at,) for at in range(width)]:
             return values
@@ -212,14 +212,14 @@ class ContributionTables:
         return np.flatnonzero((self.forest.tree_class == output) | (self.forest.tree_class < 0))
 
     def list_tasks(self) -> tuple[Array, Array]:
-        """Return where the tasks of each output begin, int32 (C + 1,), and all tasks (tasks, 3)."""
+        """Return (begin, tasks): where each output's begin, int32 (C + 1,), and all as `Task`."""
         spans = [self._spans[self._trees_of(c)] for c in range(self.forest.n_outputs)]
         tasks = [Task(int(x), int(y), -1) for own in spans for x, y in own]
         begins = np.append(0, np.cumsum([len(own) for own in spans]))
         return begins.astype(np.int32), np.array(tasks, np.int32)
 
     def list_interaction_tasks(self) -> tuple[Array, Array]:
-        """Return what `list_tasks` does, but for each output and player: the trees that test it."""
+        """Do as `list_tasks` for each output and player, (C * players + 1,): trees that test it."""
         forest, tasks, begins = self.forest, list[Task](), [0]
         tested = np.zeros((forest.n_trees, len(self.players)), bool)
         tested[self._tree_of_node, self.sources[self.numbers[:, 0]]] = True
@@ -304,7 +304,7 @@ class _Paths:
             self.place[right] = self.place[left] + self.below[left]
 
     def list_terminals(self, inner: Array) -> Array:
-        """Return `ContributionTables.terminals` for inner nodes in the order of a walk."""
+        """Return `ContributionTables.terminals`, given the inner nodes in the order of a walk."""
         last = self.below[inner] == 1
         ends = np.flatnonzero(last)
         first = np.append(0, ends + 1)[: len(ends)]
@@ -315,7 +315,7 @@ class _Paths:
 
 
 def contribution_arrays(tables: ContributionTables, name: str, looks_up: bool) -> dict[str, Array]:
-    """Return the arrays that function `name` reads, flat: with `looks_up`, those of subtrees."""
+    """Return the flat arrays of function `name`; contributions may look up those of subtrees."""
     if name == CONTRIBUTIONS and looks_up:
         found = tables.subtrees.arrays
         return {key: x.ravel() if x.size else np.zeros(1, x.dtype) for key, x in found.items()}
@@ -336,9 +336,9 @@ def contribution_arrays(tables: ContributionTables, name: str, looks_up: bool) -
 
 
 def find_players(forest: Forest) -> tuple[list[tuple[int, ...]], Array]:
-    """Return the players of Shapley's game, and the player of each column, int64 (F,).
+    """Return the players of Shapley's game, and the player's index for each column, int64 (F,).
 
-    A player is a column of the user, or, as in CatBoost, all columns of one statistic.
+    A player is a column of the user, or, as in CatBoost, all those of which one statistic is made.
     """
     encoder = forest.encoder
     made: list[tuple[int, ...]] = [(at,) for at in range(forest.row_width)]

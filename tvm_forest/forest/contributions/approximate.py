@@ -26,7 +26,7 @@ from . import _Paths
 
 
 class ApproximateTables(NamedTuple):
-    """What each leaf adds to the contributions of a row; an entry is a feature with its number.
+    """What each leaf adds to the contributions of a row; an entry is a feature and what it gets.
 
     Attributes:
         offsets: int64 (T,), for each tree, the number of its node 0.
@@ -93,7 +93,7 @@ def _check(forest: Forest) -> None:
 
 
 def _average(forest: Forest) -> Array:
-    """Return the mean of the leaves below each node, float32 (N,)."""
+    """Return the mean of the leaves below each node, weighted by cover, float32 (N,)."""
     assert forest.cover is not None, "checked before"
     mean, cover = forest.leaf_value[:, 0].astype(np.float32), forest.cover.astype(np.float32)
     for node, left, right in reversed(list_levels(forest)):

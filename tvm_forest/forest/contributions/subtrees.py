@@ -94,8 +94,8 @@ class SubtreeTables:
                 column, whether missing values go left, the place of the pattern before the test,
                 and the place of the pattern with its outcome appended.
             thresholds: float64 (A,), of these tests.
-            quads: int32 (Q, 7): the place of the unit's pattern, the first entry of a table, that
-                of the next one, and the players of an entry's 4 values (`n_players` for none).
+            quads: int32 (Q, 7): the place of the unit's pattern, the first entry of a table and
+                the one after its last, the players of an entry's 4 values (`n_players`: none).
             units: int32 (U, 4), for each unit, its first test, their number, its first quad, their
                 number.
             tasks: int32 (tasks, 2), begin and end of the units of a tree.
@@ -311,7 +311,7 @@ class SubtreeTables:
         return worth
 
     def _count_background(self, leaves: list[_Leaf]) -> list[Array]:
-        """Return for each leaf the shares of background rows by pattern of players, (2^d,)."""
+        """Return for each leaf the share of background rows by bit mask of players, (2^d,)."""
         rows = self._background
         assert rows is not None, "asked only where it is there"
         forest, counts, patterns = self.forest, list[Array](), np.zeros(0)
@@ -347,7 +347,7 @@ def explain_shares(shares: Array) -> Array:
     """Return what leaves of value 1 add to their players, given the shares of training rows.
 
     Args:
-        shares: float64 (L, d), the share of the rows that each player lets go on.
+        shares: float64 (L, d), the share of the rows that each of d players lets go on to a leaf.
 
     Returns:
         float64 (L, 2^d, d), indexed by the bit mask of players that let the row go on.
@@ -396,5 +396,5 @@ def explain_counts(counts: Array, size: int) -> Array:
 
 
 def _weigh(own: int, others: int) -> float:
-    """Return Shapley's weight (own - 1)! others! / (own + others)!, or 0 if own is 0."""
+    """Return Shapley's weight (`own` - 1)! `others`! / (`own` + `others`)!, or 0 if `own` is 0."""
     return factorial(own - 1) * factorial(others) / factorial(own + others) if own else 0.0

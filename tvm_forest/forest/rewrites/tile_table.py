@@ -89,7 +89,11 @@ def make_tile_table(forest: Forest) -> TileTable:
 
 
 def _members(forest: Forest) -> Array:
-    """Return int64 (M, n), the nodes of all tiles, which must be full."""
+    """Return int64 (M, n), the nodes of all tiles.
+
+    Raises:
+        ScheduleError: a tile is not full.
+    """
     size = forest.tile_size
     order, place = order_by_level(forest)
     inner = order[~forest.is_leaf[order]]

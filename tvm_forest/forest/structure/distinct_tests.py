@@ -57,7 +57,7 @@ def find_distinct_tests(forest: Trees) -> DistinctTests:
 
 
 def _find_fresh(values: Array) -> Array:
-    """Return a bool array that is true where a sorted value differs from the one before."""
+    """Return a bool array: whether each sorted value differs from the one before; first true."""
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 

@@ -222,9 +222,9 @@ class Trees:
 
 
 def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | None = None) -> Array:
-    """Return the depth of every node, int32 (N,); -1 for unreached nodes.
+    """Return the depth of every node, int32 (N,); -1 for nodes that no path from a root reaches.
 
-    The links need not form trees, so this finds nodes of a cycle, too. With tile numbers, an edge
+    The links need not form trees: they are checked by this result. With tile numbers, an edge
     inside a tile does not count.
     """
     if tile is None:

@@ -65,7 +65,11 @@ SUPPORT = [
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a model file; return None if it is not CatBoost's."""
+    """Load the content of a model file; return None if it is not CatBoost's.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
+    """
     with name_in_errors(f"catboost {name}"):
         if data.startswith(_BINARY):
             forest = _load_object(_read_binary(data), "by loss")
@@ -75,7 +79,11 @@ def from_bytes(data: bytes, name: str) -> Forest | None:
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load a fitted object, with all of its trees; return None if it is not CatBoost's."""
+    """Load a fitted object, with all of its trees; return None if it is not CatBoost's.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
+    """
     name = find_class(model, "catboost", _KINDS)
     if name is None:
         return None
@@ -99,7 +107,12 @@ def read_numbers(data: bytes) -> tuple[Array, tuple[float, list[float]]]:
 
 
 def _read_binary(data: bytes) -> Any:
-    """Return the `CatBoost` object that the library loads from a `.cbm` file."""
+    """Return the `CatBoost` object that the library loads from a `.cbm` file.
+
+    Raises:
+        ModelFormatError: the library refuses the file.
+        UnsupportedModel: the library is not installed.
+    """
     try:
         import catboost
     except ImportError:

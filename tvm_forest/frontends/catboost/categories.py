@@ -139,6 +139,11 @@ class EncodedColumns:
         """Raise ModelFormatError unless `split_index` is the number of the given border.
 
         A split holds both; CatBoost uses the number, and ignores the border.
+
+        Args:
+            split: the split in the document.
+            feature: number of the numeric feature that it tests, among the numeric ones.
+            border: the border in the split.
         """
         number = take_index(split, "split_index")
         if number >= len(self._tests) or self._tests[number] != (feature, border):

@@ -94,7 +94,7 @@ def read_outputs(info: Document, loss: str, kind: Kind, n_outputs: int) -> dict[
 
 
 def _read_cut(info: Document) -> float:
-    """Return the margin above which the second label is chosen."""
+    """Return the margin above which the second label is chosen; 0 if the model has no threshold."""
     if "binclass_probability_threshold" not in info:
         return 0.0
     text = take(info, "binclass_probability_threshold", str)
@@ -111,6 +111,15 @@ def widen(info: Document, loss: str, values: Array, base_score: Array) -> tuple[
 
     If `classes_count` or `class_names` was given in training, a model may have labels that no
     training row has. The file stores no outputs for them; here their biases are -inf.
+
+    Args:
+        info: the part `model_info` of the document.
+        loss: name of the loss function.
+        values: float64 (N, C), leaf values with the outputs that the file stores.
+        base_score: float64 (C,), their biases.
+
+    Raises:
+        UnsupportedModel: the labels of the outputs contradict the list of classes.
     """
     params = _take_class_params(info)
     count = max(take(params, "classes_count", int, 0), len(take(params, "class_names", list, [])))

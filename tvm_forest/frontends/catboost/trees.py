@@ -122,7 +122,16 @@ def read_others(
 
 
 def _flatten(tree: Any, width: int, read_split: ReadSplit) -> Nodes:
-    """Return arrays over the nodes of a tree, which are numbered depth first, left side first."""
+    """Return arrays over the nodes of a tree, which are numbered depth first, left side first.
+
+    Args:
+        tree: its root, an object of the document.
+        width, read_split: see `read_others`.
+
+    Raises:
+        ModelFormatError: a node is damaged, or a leaf has not `width` values.
+        UnsupportedModel: `read_split` knows no such split.
+    """
     tests, values, right, rest = list[Test](), list[Any](), dict[int, int](), [(tree, -1)]
     cover = list[float]()
     while rest:

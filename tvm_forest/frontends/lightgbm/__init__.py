@@ -68,7 +68,11 @@ SUPPORT = [
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a model file; return None if it is not LightGBM's."""
+    """Load the content of a model file; return None if it is not LightGBM's.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
+    """
     if not data.startswith((b"tree\n", b"tree\r")):
         return None
     with name_in_errors(f"lightgbm {name}"):
@@ -79,6 +83,9 @@ def from_object(model: Any) -> Forest | None:
     """Load a Booster or a fitted estimator, with the trees up to its best iteration.
 
     Return None for any other object.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
     """
     name = find_class(model, "lightgbm", _OBJECTS)
     if name is None:

@@ -241,7 +241,13 @@ def _read_counts(trees: list[dict[str, str]], n_leaves: Array) -> dict[str, Arra
 
 
 def expect_counts(key: str, columns: dict[str, Array], n_trees: int) -> Array:
-    """Return the expected length of a field in each tree, from fields read before."""
+    """Return the expected length of the field `key` in each tree, int64 (T,).
+
+    Args:
+        key: name of the field.
+        columns: the fields read before, by name, which determine it.
+        n_trees: T.
+    """
     if key in ("num_leaves", "num_cat", "is_linear"):
         return np.ones(n_trees, np.int64)
     if key == "leaf_value":
@@ -262,7 +268,16 @@ def expect_counts(key: str, columns: dict[str, Array], n_trees: int) -> Array:
 
 
 def _read_tree(block: str, number: int) -> dict[str, str]:
-    """Return the texts of one tree's fields, by key, without those that decide nothing."""
+    """Return the texts of one tree's fields, by key, without those that decide nothing.
+
+    Args:
+        block: the lines of the tree.
+        number: its index in the file, from 0, which the first line must state.
+
+    Raises:
+        ModelFormatError: the tree does not begin and end where it should.
+        UnsupportedModel: a key is unknown.
+    """
     first, *others = _split_lines(block)
     end = others.index("") if "" in others else len(others)
     if first != f"Tree={number}" or any(others[end:]):
@@ -276,7 +291,11 @@ def _read_tree(block: str, number: int) -> dict[str, str]:
 
 
 def _read_number(word: str) -> float:
-    """Parse a number as LightGBM does, which reads a valid prefix: "1.#INF" is 1."""
+    """Parse a number as LightGBM does, which reads a valid prefix: "1.#INF" is 1.
+
+    Raises:
+        ValueError: no prefix of the word is a number.
+    """
     try:
         if "_" not in word and word.isascii():
             return float(word)

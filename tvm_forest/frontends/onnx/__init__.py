@@ -61,7 +61,11 @@ def is_model(model: Any) -> bool:
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load an onnx.ModelProto; return None for any other object."""
+    """Load an onnx.ModelProto; return None for any other object.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
+    """
     if not is_model(model):
         return None
     with name_in_errors("onnx model"):

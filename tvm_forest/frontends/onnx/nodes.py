@@ -116,7 +116,15 @@ class _NodeFinder:
             raise damaged("nodes_nodeids", "two nodes of a tree have the same number")
 
     def find(self, name: str, trees: Array, ids: Array) -> Array:
-        """Return the positions of nodes; refuse those that do not exist, in the field `name`."""
+        """Return the positions of nodes among those that the operator lists.
+
+        Args:
+            name: the attribute that refers to the nodes, for messages.
+            trees, ids: numbers of the tree and of the node in it, for each reference.
+
+        Raises:
+            ModelFormatError: the lists differ in length, or a node does not exist.
+        """
         if len(trees) != len(ids):
             raise damaged(name, f"{len(ids)} entries for {len(trees)} trees")
         keys = self._make_keys(trees, ids)
@@ -209,6 +217,6 @@ def is_category(values: Array) -> Array:
 
 
 def refuse_outside(name: str, values: Array, sizes: Array) -> None:
-    """Refuse an array if a value is not within 0 to its entry in `sizes` minus 1."""
+    """Refuse the array `name` if a value is below 0, or not below its own entry in `sizes`."""
     wrong = (values < 0) | (values >= sizes)
     refuse_damaged(wrong, name, lambda at: f"{values[at]} is not within 0 to {sizes[at] - 1}")

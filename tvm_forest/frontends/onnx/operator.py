@@ -83,7 +83,8 @@ class TreeOp:
     def option(self, name: str, options: tuple[str, ...], default: int) -> str:
         """Return the name of an option, which opset 5 stores as an index into `options`.
 
-        If the attribute is absent, the option is ``options[default]``.
+        If the attribute is absent, the option is ``options[default]``. An index that is out of
+        range is returned in digits, and any name as it is stored: callers refuse unknown ones.
         """
         if not self.is_listed:
             number = self.integer(name, default)
@@ -98,7 +99,7 @@ class TreeOp:
         return texts
 
     def numbers(self, name: str, size: int | None = None) -> Array:
-        """Return floats in `dtype`, from the list `name` or the tensor `name`_as_tensor, if any."""
+        """Return floats in `dtype` from list `name` or tensor `name`_as_tensor; else empty."""
         tensor = f"{name}_as_tensor"
         values = np.array(self._list(name, "floats"), np.float32).astype(self.dtype)
         if tensor in self.attributes:

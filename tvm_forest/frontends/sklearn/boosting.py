@@ -148,6 +148,12 @@ def _read_sets(model: Any, predictors: list[Any], records: Array, columns: Array
     """Return fields of Forest: the sets of categories, converted from bit sets over the encoder's.
 
     Bit k of a node's set stands for the encoder's k-th category of the column.
+
+    Args:
+        model: the estimator.
+        predictors: its T trees, which hold the bit sets.
+        records: (N,), the records of the nodes of all trees.
+        columns: int (F,), the users' column of each feature of the records.
     """
     encoded = _list_categories(model)
     asks = np.flatnonzero((records["is_categorical"] != 0) & (records["is_leaf"] == 0))

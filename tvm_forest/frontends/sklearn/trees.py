@@ -115,7 +115,14 @@ def _find_inlier(scale: float, offset: float) -> float:
 def build_estimator(
     model: Any, sizes: Array, nodes: Nodes, values: Array, tree_class: Array, **rules: Any
 ) -> Forest:
-    """Return the Forest of an estimator: the given fields, and those that all estimators share."""
+    """Return the Forest of an estimator: the given fields, and those that all estimators share.
+
+    Args:
+        model: the estimator.
+        sizes, nodes, tree_class: see `assemble.build_forest`; `nodes` are without leaf values.
+        values: (N, W), the leaf values.
+        **rules: other fields of the Forest.
+    """
     names = getattr(model, "feature_names_in_", None)
     return build_forest(
         sizes,

@@ -63,7 +63,11 @@ SUPPORT = [
 
 
 def from_object(model: Any) -> Forest | None:
-    """Load a treelite.Model; return None for any other object."""
+    """Load a treelite.Model; return None for any other object.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
+    """
     if find_class(model, "treelite", ["Model"]) is None:
         return None
     with name_in_errors(f"treelite {type(model).__name__}"):
@@ -221,7 +225,12 @@ def _read_outputs(
 
 
 def _find_classes(model: Checkpoint, classes: Array) -> Array:
-    """Return the index of the output that each tree adds to, if leaves hold single values."""
+    """Return the index of the output that each tree adds to, if leaves hold single values.
+
+    Args:
+        model: the fields of the model.
+        classes: int64 (targets,), number of classes of each target.
+    """
     known = (model.target_id >= 0) & (model.target_id < len(classes))
     target = np.where(known, model.target_id, 0)
     wrong = ~known | (model.class_id < 0) | (model.class_id >= classes[target])
@@ -240,6 +249,12 @@ def _spread_vectors(
     """Return leaf values (N, C), in which every leaf has a value for every output, 0 for none.
 
     Adding 0 changes no sum, except -0.0, which cannot occur in a sum that starts from zero.
+
+    Args:
+        model: the fields of the model.
+        sizes: int64 (T,), number of nodes of each tree.
+        leaf_value: (N, W), the leaf values as the model holds them.
+        target, label: int64 (C,), the target of each output, and its class within that target.
     """
     whole = int(target[-1]) + 1, int(label.max()) + 1
     tree_ids = np.stack([model.target_id, model.class_id], axis=1)

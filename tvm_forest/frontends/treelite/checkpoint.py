@@ -160,7 +160,7 @@ def _read_tree(cursor: Cursor, number: int, dtype: str) -> dict[str, Array]:
 
 
 def _read_list(cursor: Cursor, name: str, dtype: str, expected: int | None = None) -> Array:
-    """Return the next array, which is preceded by the number of its values, `expected` if given."""
+    """Return the next array, preceded by its length, which must be `expected` if that is given."""
     count = cursor.read_number("<Q", name)
     if expected is not None and count != expected:
         raise damaged(cursor.part + name, f"{count} entries for {expected} nodes", TRUNCATED)

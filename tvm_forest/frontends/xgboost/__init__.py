@@ -55,7 +55,11 @@ SUPPORT = [
 
 
 def from_bytes(data: bytes, name: str) -> Forest | None:
-    """Load the content of a model file; return None if it is not XGBoost's."""
+    """Load the content of a model file; return None if it is not XGBoost's.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
+    """
     form = _find_format(data)
     if form is None:
         return None
@@ -68,6 +72,9 @@ def from_object(model: Any) -> Forest | None:
     """Load a Booster or a fitted estimator; return None for any other object.
 
     An estimator predicts with the trees up to its best iteration, a Booster with all.
+
+    Raises:
+        ModelFormatError, UnsupportedModel: see `frontends.load`.
     """
     name = find_class(model, "xgboost", _OBJECTS)
     if name is None:
@@ -135,7 +142,11 @@ def _read_missing(model: Any) -> float | None:
 
 
 def _count_best(model: Any, booster: Any, header: Header) -> int:
-    """Return the number of trees up to the best iteration of an estimator."""
+    """Return the number of trees up to the best iteration of an estimator; of all if it has none.
+
+    Raises:
+        ModelFormatError: the best iteration is none of the model's rounds.
+    """
     best = booster.attr("best_iteration")
     if best is None:
         return header.n_trees
@@ -241,6 +252,16 @@ def _weigh(leaf: Array, weights: Array, start: Array, header: Header, in_place: 
 
     Before 3.3, `inplace_predict` computes (leaf + base score - base score) * weight, and other
     predictions (leaf + 0) * weight.
+
+    Args:
+        leaf: float32 (N, W), the leaf values of the nodes.
+        weights, start: float32 (N, 1), the weight of each node's tree, and the base score of the
+            output that the tree adds to.
+        header: of the model.
+        in_place: whether rows are predicted by `inplace_predict`.
+
+    Raises:
+        UnsupportedModel: the version of XGBoost rounds in an unknown way.
     """
     if header.version < (3, 3) and in_place:
         if header.version < (3,):

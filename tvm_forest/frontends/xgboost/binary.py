@@ -75,7 +75,13 @@ def read_binary(data: bytes) -> dict[str, Any]:
 
 
 def _read_tree(cursor: Cursor, tree: int, major: int) -> dict[str, Any]:
-    """Return one tree as a JSON model holds it, with the nodes that training has deleted."""
+    """Return one tree as a JSON model holds it, with the nodes that training has deleted.
+
+    Args:
+        cursor: where the tree begins.
+        tree: its number, for messages.
+        major: the major version of XGBoost that wrote the model.
+    """
     cursor.part = f"tree {tree}"
     n_roots, n_nodes, _, _, _, leaf_vector = cursor.read_numbers(_TREE)
     if n_nodes < 1 or n_roots != 1:

@@ -77,7 +77,15 @@ def _read_trees(found: list[tuple[Any, ...]]) -> JoinedTrees:
 
 
 def _read_column(name: str, texts: tuple[bytes, ...]) -> tuple[Array, Array]:
-    """Return the numbers of one array in all trees, and how many each tree has."""
+    """Return the numbers of one array in all trees, and how many each tree has.
+
+    Args:
+        name: name of the array.
+        texts: the text of the array in each tree, without brackets.
+
+    Raises:
+        ValueError: the document needs a reader of any JSON.
+    """
     kind, text = KINDS[name], b",".join(filter(None, texts))
     if not text:
         return np.zeros(0, np.int64), np.zeros(len(texts), np.int64)

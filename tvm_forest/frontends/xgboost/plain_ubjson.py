@@ -141,6 +141,9 @@ def _find_run(data: bytes, at: int, most: int) -> tuple[_Run, int]:
 
     Returns:
         The trees, at most `most`, and the byte after them.
+
+    Raises:
+        LookupError, ValueError, struct.error: not even one tree can be read, or one is damaged.
     """
     run = _Run(list(_list_members(data, at + 1)), [], [], [])
     gaps, strides = [1], list[int]()

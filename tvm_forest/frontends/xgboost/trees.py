@@ -86,7 +86,12 @@ class DocumentTrees:
 
     @classmethod
     def read(cls, trees: Field, n_trees: int, n_outputs: int) -> DocumentTrees:
-        """Return the document's list of trees as DocumentTrees, after a check of their counts."""
+        """Return the document's list of trees as DocumentTrees, after a check of their counts.
+
+        Raises:
+            ModelFormatError: there are not `n_trees` trees, or leaves have neither one value nor
+                `n_outputs` values.
+        """
         if not isinstance(trees.value, list) or len(trees.value) != n_trees:
             raise trees.error(f"a list of {n_trees} trees, as in 'tree_info'")
         sizes, widths = _read_plain_params(trees.value) or _read_params(trees.value)
@@ -212,7 +217,16 @@ class DocumentTrees:
         return values, np.array([len(part) for part in parts], np.int64)
 
     def _compare_sizes(self, name: str, sizes: Array, expected: Array, parts: str) -> None:
-        """Refuse the first tree whose array is too long or too short."""
+        """Refuse the first tree whose array is too long or too short.
+
+        Args:
+            name: the array's name, for the message.
+            sizes, expected: (T,), the length that each tree's array has, and that it must have.
+            parts: what an entry stands for, in the plural, for the message.
+
+        Raises:
+            ModelFormatError: a length differs.
+        """
         if np.any(sizes != expected):
             tree = int(np.argmax(sizes != expected))
             what = f"tree {tree} has {sizes[tree]} entries for {expected[tree]} {parts}"

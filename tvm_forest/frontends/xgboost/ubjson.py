@@ -41,7 +41,11 @@ def loads(data: bytes) -> Any:
 
 
 class _DocumentReader:
-    """A reader at a position in a UBJSON document; each method returns what begins there."""
+    """A reader at a position in a UBJSON document; each method returns what begins there.
+
+    The position is then behind it. If the document is damaged, methods raise ValueError, or, where
+    it ends too early, struct.error or IndexError.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0

@@ -99,7 +99,8 @@ def from_folder(path: Path) -> Forest | None:
     """Load the folder of a saved model; return None for a folder that holds something else.
 
     Raises:
-        UnsupportedModel: the package ydf, which reads it, is not installed.
+        UnsupportedModel: the package ydf, which reads it, is not installed, or returns a model of
+            another kind.
         ModelFormatError, UnsupportedModel: see `from_object`.
     """
     if not any(path.glob("*header.pb")):
@@ -185,7 +186,15 @@ def _list_labels(column: Any) -> tuple[str, ...]:
 def _read_boosting(
     model: Any, task: str, leaves: list[Any], engine: str, sizes: Array
 ) -> tuple[Array, dict[str, Any]]:
-    """Return leaf values (L, 1), and fields of Forest for gradient boosted trees."""
+    """Return the values of all L leaves, (L, 1), and fields of a Forest of gradient boosted trees.
+
+    Args:
+        model: a model of ydf.
+        task: the model's task, such as "CLASSIFICATION".
+        leaves: the leaves of all trees.
+        engine: name of the engine by which YDF predicts.
+        sizes: int64 (T,), number of nodes of each tree.
+    """
     number = int(model._model.loss())
     loss = _LOSSES[number] if number < len(_LOSSES) else str(number)
     if loss not in _LINKS:
@@ -209,7 +218,10 @@ def _read_boosting(
 
 
 def _read_votes(model: Any, task: str, leaves: list[Any]) -> tuple[Array, dict[str, Any]]:
-    """Return leaf values (L, C), divided by the number of trees, and fields of a random forest."""
+    """Return the values of all L leaves, (L, C), and fields of the Forest of a random forest.
+
+    The values are divided by the number of trees. Arguments are those of `_read_boosting`.
+    """
     trees = model.num_trees()
     rules: dict[str, Any] = {"n_rounds": 1, "source": f"ydf random forest {task}"}
     if task != "CLASSIFICATION":

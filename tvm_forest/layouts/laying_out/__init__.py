@@ -80,7 +80,13 @@ class Compiled(NamedTuple):
         key: str = "",
         block_rows: dict[str, int] | None = None,
     ) -> Compiled:
-        """Return the functions of one library that was compiled for this very model."""
+        """Return the functions of one library that was compiled for this very model.
+
+        Args:
+            library: the compiled functions, under the names that the model's have.
+            laid_out: the model's arrays.
+            key, block_rows: see `CodeOf`.
+        """
         arguments = laid_out.arguments
         symbols = {name: name for name in arguments}
         code = CodeOf(library, symbols, key, block_rows=block_rows or {})

@@ -91,7 +91,7 @@ class BuildRequest:
         """Refuse schedules that the target cannot run; they may still be inspected.
 
         Raises:
-            ScheduleError: one is for a GPU and the target is a CPU, or the other way round.
+            ScheduleError: one is for another kind of machine, see `fitting.check_device`.
         """
         for sch in dict.fromkeys(self.schedules.values()):
             check_device(sch, self.target)

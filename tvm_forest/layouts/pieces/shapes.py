@@ -109,7 +109,7 @@ class LineTables(NamedTuple):
 
 @functools.cache
 def tabulate() -> LineTables:
-    """Return the tables, which are the same for all models.
+    """Return the tables of all codes of lines, which are the same for all models.
 
     The code of a line is the first code of its filling plus the shapes of its pieces, as a
     mixed-radix number.

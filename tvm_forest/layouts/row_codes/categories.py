@@ -143,7 +143,14 @@ def _find_cuts(forest: Forest, feature: int, known: Array) -> tuple[Array, Array
 
 
 def _list_places(forest: Forest, feature: int, known: Array) -> Array:
-    """Return all values at which the category may change, ascending; 3 for each category."""
+    """Return all values at which the category of a feature's values may change, ascending.
+
+    They are -inf, the least value above -1, 0, and for each category that sets or the source model
+    name, the category itself, the next larger value, and the next whole number.
+
+    Args:
+        forest, feature, known: see `_find_cuts`.
+    """
     dtype = forest.threshold.dtype
     whole = np.union1d(known, forest.known_categories.get(feature, ())).astype(dtype)
     up = dtype.type(np.inf)

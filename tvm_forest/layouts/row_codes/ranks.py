@@ -153,9 +153,10 @@ class RankedTests(NamedTuple):
         return self.tests.spread(self.codes)
 
     def answer_arrays(self) -> dict[str, Array]:
-        """Return the array "answers": for each category number, the codes in its columns.
+        """Return {"answers": array}, from which code copies the codes of a row's category.
 
-        Empty if no feature is categorical.
+        The array is flat: for each categorical feature, and each number of a category of it, the
+        codes in the feature's membership columns. The dict is empty without such features.
         """
         if not self.categorical:
             return {}
@@ -211,7 +212,7 @@ def _codes_of(forest: Forest, tests: DistinctTests, value: float) -> Array:
 def _categorical_features(
     forest: Forest, tests: DistinctTests
 ) -> list[tuple[CategoricalFeature, Array]]:
-    """Return the categorical features, each with the indices of its columns' keys."""
+    """Return the categorical features, each with the indices in `tests.keys` of its columns."""
     keys, dtype = tests.keys, choose_code_dtype(forest)
     sets = np.flatnonzero(keys >= 2 * forest.row_width)
     if not len(sets):
@@ -302,12 +303,12 @@ def _group_searches(kinds: Array) -> tuple[SearchGroup, ...]:
 
 
 def _count_steps(counts: Any) -> Any:
-    """Return how many search steps each number of cuts needs, if each step counts at most 15."""
+    """Return how many search steps each number of cuts needs: one up to 15, two up to 255, ..."""
     return sum(counts >= CUTS_IN_STEP**step for step in range(1, 4)) + 1
 
 
 def count_levels(counts: Array) -> Array:
-    """Return the number of steps of a binary search among so many cuts."""
+    """Return, for each number of cuts, the number of steps of a binary search among so many."""
     return np.ceil(np.log2(counts + 1)).astype(np.int64)
 
 

@@ -64,11 +64,15 @@ def write_unions(
 
 
 def _list_numbers(codes: Array, counts: Array) -> tuple[Array, Array, Array]:
-    """Return the word count of each plane, int64 (P,), all words, and the flips, bool (P,).
+    """Return which numbers of a feature's categories make up each plane, as lists of words.
 
     Args:
-        codes: (K, J), codes of each number in the columns.
+        codes: (K, J), codes that each of K category numbers has in J membership columns.
         counts: int64 (J,), planes of each column: codes of at most 0, at most 1, ...
+
+    Returns:
+        int64 (P,), number of words of each plane's list; uint64, the words of all lists; bool (P,),
+        whether the union of a plane's numbers is flipped.
     """
     column = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(column)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -290,7 +290,7 @@ class Nest:
         return 1 if self.vectors else self.classes
 
     def runs_over_rounds(self, loop: Loop) -> bool:
-        """Return whether a loop is over all rounds, and code may read their number when it runs."""
+        """Return whether a loop is over all rounds, and code may read their number at run time."""
         of_rows = loop.simdize not in (None, "octets", "pieces")
         if loop.kind != "tree" or of_rows or loop.is_specialized:
             return False
@@ -318,7 +318,7 @@ class Nest:
         return {loop.name: loop for loop in self.loops()}[name]
 
     def path(self, name: str) -> tuple[Loop, ...]:
-        """Return the loops from the outermost one down to `name`, inclusive."""
+        """Return the loops from the outermost one down to the loop `name`; () if there is none."""
         return find_path(self.nest, name)[1:]
 
     def leaves(self) -> tuple[Loop, ...]:
@@ -339,7 +339,7 @@ class Nest:
     pieces = copies
 
     def trees_of(self, leaf: str) -> npt.NDArray[np.int64]:
-        """Return the rounds that the walks of a leaf loop visit, int64, in order.
+        """Return the rounds, from 0, whose trees the walks of a leaf loop visit, int64, in order.
 
         Args:
             leaf: name of a leaf loop.

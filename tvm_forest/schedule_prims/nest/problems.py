@@ -74,7 +74,7 @@ def _covers(nest: Nest, rows: int) -> bool:
 def _list_first_values(
     path: tuple[Loop, ...], guards: list[Guard], kind: Kind, end: int
 ) -> npt.NDArray[np.int64] | None:
-    """Return the loops' values up to `end` and some beyond; None if there are too many."""
+    """Return the sums of a kind's loops up to `end` and some beyond; None if they are too many."""
     rows = end if kind == "batch" else 1
     sizes = [(x, _count(x.stop, rows), _count(x.step, rows)) for x in path]
     # large tiles have values far beyond the end, of which the first ones are enough

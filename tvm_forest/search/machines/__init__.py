@@ -144,7 +144,10 @@ def own_machine() -> Machine | None:
 
 
 def machine_of(target: Target) -> Machine:
-    """Return the machine whose durations are used for a target: the user's own, or the nearest.
+    """Return the machine whose durations are used for a target.
+
+    For the CPU at hand, not named by "mcpu", it is the user's own if there is one; else the nearest
+    of the shipped ones.
 
     Raises:
         InputError: the file of the user's own machine is damaged.
@@ -160,8 +163,9 @@ def machine_of(target: Target) -> Machine:
 def nearest(machines: tuple[Machine, ...], target: Target) -> Machine:
     """Return the machine most similar to a target: by its name, else by its features and maker.
 
-    If the most similar one is another maker's, or has other features, its durations and caches are
-    moved halfway to the medians of all machines, since the target may not share its peculiarities.
+    If the most similar one does not have the target's name, and is another maker's or differs in a
+    feature of `TELLING`, its durations and caches are moved halfway to the medians of all machines,
+    since the target may not share its peculiarities.
     """
     named = dict(target.options).get("mcpu")
     likeness = {i: _likeness(machine, target, named) for i, machine in enumerate(machines)}

@@ -217,7 +217,7 @@ def make_setup(
 
 
 def _draw(forest: Forest, rows: Any, size: int, seed: int) -> Array:
-    """Draw rows from a user's rows; each is used once before any is repeated.
+    """Draw `size` rows from a user's rows; each is used once before any is repeated.
 
     Raises:
         InputError: there are no rows, or they are of the wrong kind.

@@ -106,9 +106,10 @@ def _prepare(cells: list[Cell], forest: Forest, target: Target) -> list[_Timed]:
 
 
 def time_cells(cells: list[Cell], forest: Forest, target: Target, clock: Clock) -> list[float]:
-    """Return the time per row of each cell of a group, in clock readings: medians over turns.
+    """Return the time per row of each cell of a group, divided by that of the clock's call.
 
-    The cells take turns, so that a short disturbance does not affect all turns of one cell.
+    The cells take turns, so that a short disturbance does not affect all turns of one cell. Each
+    result is the median of the cell's turns.
     """
     group = _prepare(cells, forest, target)
     calls = [max(1, int(1e9 * TURN_SECONDS / (x.take(1) * x.cell.batch))) for x in group]
@@ -189,7 +190,13 @@ def solve(counts: Array, times: Array, expected: Array) -> Array:
 
 
 def _descend(counts: Array, times: Array, expected: Array, start: Array) -> Array:
-    """Return the least-squares durations by coordinate descent."""
+    """Return the least-squares durations, float64 (O,), by coordinate descent.
+
+    Args:
+        counts, times: see `solve`, both divided by the scale of each call's error.
+        expected: see `solve`; no result is less than `LEAST_SHARE` of it.
+        start: float64 (O,), the durations to begin with.
+    """
     squares = counts.T @ counts + np.diag((BELIEF / expected) ** 2)
     slope = counts.T @ times + BELIEF**2 / expected
     found = start.copy()

@@ -76,7 +76,7 @@ def list_cells(target: Target) -> Iterator[Cell]:
 
 
 def _list_walks(target: Target) -> Iterator[Cell]:
-    """Yield cells of walks hop by hop, through trees in the first cache."""
+    """Yield cells of walks hop by hop, through trees in the first or second cache."""
     untiled = [(PADDED, 1), (ANY_FOREST, 1), (WORD_NODES, 1), (CODED, 1)]
     tiled = [(name, size) for name in (PADDED, ANY_FOREST) for size in (4, 8)]
     ways = [("trees", x) for x in (2, 4, 8, 10, 16)] + [("rows", x) for x in (4, 8, 16)]
@@ -165,7 +165,7 @@ def _spread(shape: Shape, points: Iterable[Point]) -> Iterator[Cell]:
 
 
 def walk_point(layout: str, tile: int, order: str, walks: int | str) -> Point:
-    """Return the point of a walk hop by hop."""
+    """Return the point of a walk hop by hop; the arguments are fields of `Point`."""
     return Point(tile, layout, BLOCK if order == "rows" else 0, order, walks)
 
 

@@ -81,7 +81,7 @@ def _draw_tree(shape: Shape) -> Array:
 
 
 def _draw_tests(shape: Shape, left: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the features and cuts of all nodes, tree by tree, from one tree's left children."""
+    """Return (features, cuts) of all nodes, tree by tree; `left` has one tree's left children."""
     feature = np.full((shape.trees, len(left)), LEAF, np.int32)
     cut = np.zeros(feature.shape)
     low = np.zeros((shape.trees, 1, shape.features), np.int16)

@@ -200,7 +200,12 @@ def time_beside_fastest(calls: TimedCalls, batch: int, best: float) -> CallTimes
 
 
 def _median_ratio(calls: TimedCalls, own: CallTimes, other: TimedCalls, its: CallTimes) -> float:
-    """Time two candidates in turns; return the median of `calls`' rounds over `other`'s."""
+    """Time two candidates in turns; return the median ratio of their times, `calls` over `other`.
+
+    Args:
+        calls, other: the calls of both.
+        own, its: what both took before, which decides how many calls make a round.
+    """
     counts = [max(1, round(ROUND_SECONDS / times.seconds)) for times in (own, its)]
     ratios, begin = list[float](), calls.clock()
     while len(ratios) < MAX_PAIRS:
