@@ -141,10 +141,12 @@ class NestFacts:
     ) -> tuple[Any, Any, Any]:
         """Return a loop's first row or class, how many it covers here, and how many at most.
 
-        The first two hold for the current iteration of the loops around, the last one for any.
+        The first two hold for the current iteration of the loops around, the last one for any. If
+        the numbers depend on n, they are bounds: what is left from the first on, and `total`.
 
-        If the loop, or one inside, is mapped to a GPU, the number here is the largest one too, a
-        constant where one is known: dividing by it is cheap.
+        If the loop, or one inside, is mapped to a GPU, and the largest number is a constant, both
+        numbers are this constant, since dividing by it is cheap. It may be more than what is left,
+        so callers guard the end.
 
         Args:
             kind, around, n: see `reach`.

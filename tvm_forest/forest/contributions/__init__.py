@@ -113,8 +113,8 @@ class ContributionTables:
 
         Args:
             forest: the model.
-            background: rows (B, columns) whose values replace unknown ones; None stands for the
-                training rows, by the cover of nodes. With a background, only `subtrees` serves.
+            background: rows (B, columns) whose values replace unknown ones; None: training rows, by
+                the cover of nodes. Arrays for walks are valid without a background only.
 
         Raises:
             UnsupportedModel: see `_check_forest`; with a background, see `SubtreeTables`.

@@ -197,7 +197,10 @@ class ReferenceFunctions(Functions):
     def _find_compiled(self, n_rows: int, n_jobs: int | None) -> Functions | None:
         """Return the compiled functions; None if they are not ready, or cannot be compiled.
 
-        A batch that would take the reference walk long waits for them.
+        For a batch that would take the reference walk long, this waits until they are ready.
+
+        Raises:
+            InputError: n_jobs, which is only checked, is of the wrong kind.
         """
         if n_jobs is not None:
             check_n_jobs("predict", n_jobs)
