@@ -241,6 +241,10 @@ def _read_numbers(which: Any, n_rows: int, n_outputs: int) -> Array:
     Raises:
         InputError: they are not valid, or not as many as rows.
     """
+    if isinstance(which, np.ma.MaskedArray):
+        raise InputError(
+            "predict: argument 'which': a masked array hides numbers; give one for each row"
+        )
     numbers = np.asarray(which)
     numbers = numbers.astype(np.int64) if not numbers.size else numbers  # [] is of float64
     if numbers.dtype.kind not in "iu" or numbers.shape != (n_rows,):
