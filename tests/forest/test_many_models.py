@@ -242,6 +242,8 @@ def two() -> Any:
         ([0, 2, 1], "row 1 asks for number 2; the outputs have the numbers 0 to 1"),
         ([0, -1, 1], "row 1 asks for number -1"),
         (1, "expected 3 whole numbers"),
+        (np.ma.masked_array([0, 1, 1], [False, True, False]), "got a masked array"),
+        ([[0, 1], [1]], "expected 3 whole numbers"),
     ],
 )
 def test_numbers_of_outputs_are_checked(which: Any, message: str) -> None:

@@ -176,6 +176,16 @@ def test_each_fact_of_a_forest_counts(name: str) -> None:
     assert describe_kinds([first]) != describe_kinds([other])
 
 
+@pytest.mark.parametrize("n_outputs", [3, 1100])  # numpy's text of 1,100 numbers has six of them
+def test_the_number_of_trees_of_each_average_counts(n_outputs: int) -> None:
+    base, at = [0.0] * n_outputs, n_outputs // 2
+    first = drawn_forest(2, 2, base=base, aggregate="average", base_first=False)
+    other = replace(first, tree_class=np.array([0, at], np.int32))
+    first = replace(first, tree_class=np.array([0, at + 1], np.int32))
+    packed = [kinds.Packed(x, None, {}) for x in (first, other)]  # type: ignore[arg-type]
+    assert kinds._describe_packed(packed[0]) != kinds._describe_packed(packed[1])
+
+
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
 def test_each_field_of_a_layout_counts_but_how_long_arrays_are(layout: str) -> None:
     forest, laid = forest_named("xgboost default_options", seen=True), None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -246,12 +247,17 @@ def test_threads_lose_no_rows_that_are_all_observed() -> None:
             found.append(np.array_equal(monitor.predict(LATER), wanted))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    between = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(between)
     report = monitor.report()
-    assert all(found) and 0 < report.rows <= 60 * 200
+    assert all(found) and report.rows == 60 * 200
     hits, _, _ = monitor._split(monitor._before + monitor._now)[1:]
     assert hits.sum() == report.rows * FOREST.n_trees
 
@@ -419,6 +425,14 @@ def test_a_copy_watches_anew() -> None:
     assert other.report().rows == 0
     other.predict(LATER)
     assert other.report().mean_psi == monitor.report().mean_psi
+
+
+class Named(Monitor):
+    """A monitor of another class, which pickle finds by its name."""
+
+
+def test_a_copy_is_of_the_same_class() -> None:
+    assert type(pickle.loads(pickle.dumps(Named(shared(), TRAINING)))) is Named
 
 
 def test_no_rows_are_no_reference() -> None:

@@ -406,6 +406,7 @@ def test_empty_batches_have_empty_answers() -> None:
     [
         (lambda p, rows: p.predict_above(rows, "much"), "argument 'threshold'"),
         (lambda p, rows: p.predict_above(rows, [0.1, 0.2]), "argument 'threshold'"),
+        (lambda p, rows: p.predict_above(rows, [[0.1], [0.2, 0.3]]), "argument 'threshold'"),
         (lambda p, rows: p.predict_above(rows, 0.5, output=3), "argument 'output'.*0 to 2, got 3"),
         (lambda p, rows: p.top_k(rows, -1, output=0), "argument 'k'.*from 0, got -1"),
         (lambda p, rows: p.top_k(rows, True, output=0), "argument 'k'"),
@@ -520,7 +521,13 @@ def test_the_latest_choices_are_kept() -> None:
     assert early._others[0, 1, rounds] is kept
 
 
-@pytest.mark.parametrize("trees", [[], [0], [3, 3], [5, 2], [25], [1.5], [True], 4, "12", [[1]]])
+@pytest.mark.parametrize(
+    "trees",
+    [
+        *([], [0], [3, 3], [5, 2], [25], [1.5], [True], 4, "12", [[1]], [[1], [2, 3]]),
+        np.ma.masked_array([1, 2], [True, False]),
+    ],
+)
 def test_places_to_ask_are_checked(trees: Any) -> None:
     predictor, rows, _ = asked("sigmoid")
     message = r"argument 'ask_after': expected ascending numbers of trees, from 1 to 24, such as"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xgboost
 from sklearn.ensemble import RandomForestClassifier
 
 import tvm_forest
@@ -59,6 +60,18 @@ def test_rows_that_come_before_the_code_get_the_bits_of_the_code(held: None) -> 
         predictor.predict(ROWS, n_jobs=0)
     with pytest.raises(InputError, match="rows"):
         predictor.predict(ROWS[:, :2])
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_contributions_that_come_before_the_code_have_their_own(
+    held: None, approximate: bool
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    model = xgboost.train({"max_depth": 2, "nthread": 1}, xgboost.DMatrix(rows, rows[:, 0]), 2)
+    predictor, wanted = begin(model), tvm_forest.build(model, schedule=lambda sch: sch)
+    found = predictor.predict_contributions(rows, approximate=approximate)
+    assert not predictor.ready
+    assert equal(found, wanted.predict_contributions(rows, approximate=approximate))
 
 
 FIELDS: list[dict[str, Any]] = [

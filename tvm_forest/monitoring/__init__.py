@@ -214,7 +214,7 @@ class Monitor:
 
     def __reduce__(self) -> Any:
         options: Any = {"every": self._every, "share": self._share, "window": self._window}
-        return functools.partial(Monitor, **options), (self.predictor, self.profile)
+        return functools.partial(type(self), **options), (self.predictor, self.profile)
 
     def __repr__(self) -> str:
         return f"<Monitor of 1 in {self._every} rows: {self.predictor!r}>"
@@ -259,7 +259,8 @@ class Monitor:
             return
         with self._lock:
             more, rest = divmod(-self._left, self._every)
-            due, self._owed = count if is_whole else max(self._owed, 1 + more), 0
+            is_all = is_whole or self._every == 1  # other threads may have counted meanwhile
+            due, self._owed = count if is_all else max(self._owed, 1 + more), 0
             # Distances vary, since rows may repeat themselves after as many as there are to one.
             self._left = self._random.randint(1, 2 * self._every - 1) - rest
             if begin < self._next or due < 1:
@@ -277,7 +278,7 @@ class Monitor:
         finally:
             with self._lock:
                 spent = time.thread_time() - spent
-                self._next = time.perf_counter() + spent * self._pause
+                self._next = time.perf_counter() + spent * self._pause if self._pause else 0.0
                 self._now = self._now + counts
                 if self._now[0] >= self._window:
                     self._before, self._now = self._now, 0 * self._now

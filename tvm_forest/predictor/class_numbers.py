@@ -14,6 +14,7 @@ from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_classes, split_by_target
 from ..system.late import import_late
 from ..system.process.locks import cached_property
+from .inputs.checks import as_array
 from .parts.rounds import refuse_which
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ def _check_threshold(threshold: Any, outputs: int) -> None:
     Raises:
         InputError: it is neither.
     """
-    array = np.asarray(threshold)
+    array = as_array(threshold)
     if array.dtype.kind not in "iuf" or array.shape not in ((), (outputs,)):
         raise InputError(
             f"predict_above: argument 'threshold': expected a number, or one for each of {outputs} "

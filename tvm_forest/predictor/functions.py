@@ -145,8 +145,9 @@ class Functions:
             key: array if isinstance(array, ModelArray) else self.to_tensor(array)
             for key, array in distinct.items()
         }
-        chosen = self.request.schedules
-        schedules = {name: chosen[k] for k, name in batches.name_functions(chosen).items()}
+        chosen = self.request.schedules  # none yet if the model is still to be compiled
+        named = batches.name_functions(chosen) if chosen else {}
+        schedules = {name: chosen[k] for k, name in named.items()}
         for code in compiled.code:
             for name in (x for x in code.symbols if x in arrays):
                 self.arguments[name] = [tensors[id(array)] for array in arrays[name]]

@@ -72,7 +72,8 @@ def _describe_kind(laid: LaidFunction, model: str) -> str:
 def _describe_packed(packed: Packed) -> str:
     """Return a text of what all functions that read a packed model depend on."""
     forest = packed.forest
-    divisors = forest.trees_of_class if forest.aggregate == "average" else None
+    averages = forest.aggregate == "average"
+    divisors = forest.trees_of_class.tolist() if averages else None  # text of long arrays has gaps
     facts = [str(getattr(forest, name)) for name in FACTS]
     return repr((facts, divisors, _describe_value(packed.layout)))
 

@@ -31,6 +31,7 @@ from ...system.late import import_late
 from ...system.process.locks import cached_property
 from ..compiling import compile_or_load
 from ..functions import Functions
+from ..inputs.checks import as_array
 from .bounds import Bounds, start_of_sums
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ def read_ends(where: str, trees: Any, forest: Forest) -> tuple[int, ...]:
         InputError: they are not of that kind.
     """
     rounds = forest.n_trees // forest.round_size
-    given = np.asarray(trees if isinstance(trees, list | tuple | range | np.ndarray) else None)
+    is_list = isinstance(trees, list | tuple | range | np.ndarray)
+    given = as_array(trees if is_list else None)
     is_read = given.ndim == 1 and given.size > 0 and given.dtype.kind in "iu"
     ends = (0, *given.tolist()) if is_read else ()
     if not is_read or ends[-1] > rounds or any(a >= b for a, b in pairwise(ends)):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError, RowError
-from ...forest import Forest
+from ...forest import Array, Forest
 
 NUMBERS = "fiub"
 """Kinds of dtypes that hold numbers or bools."""
@@ -65,3 +65,15 @@ def check_numbers(given_dtype: np.dtype[Any], dtype: np.dtype[Any]) -> None:
             f"rows must hold numbers, got dtype {given_dtype}; convert them, e.g. with "
             f"rows.astype('{dtype}')"
         )
+
+
+def as_array(given: Any) -> Array:
+    """Return an argument that should be numbers as an array, which callers check by its dtype.
+
+    Masked arrays, which hide numbers, and lists whose parts differ in length become objects.
+    """
+    dtype = object if isinstance(given, np.ma.MaskedArray) else None
+    try:
+        return np.asarray(given, dtype)
+    except (TypeError, ValueError):
+        return np.array(None)

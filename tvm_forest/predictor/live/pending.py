@@ -164,6 +164,7 @@ class ReferenceFunctions(Functions):
         self.request, self.forest, self.target = request, forest, request.target
         self.n_places = forest.n_trees * forest.leaf_value.shape[1]
         self._job, self._hops = job, int(forest.depths.sum()) + forest.n_trees
+        self._by_name, self.arguments, self.libraries = {}, {}, []  # contributions bind theirs
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
         """Return margins and values of rows, as `Functions.compute_sums` does."""

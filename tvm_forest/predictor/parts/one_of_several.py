@@ -43,6 +43,7 @@ from ..few_rows.builtin import load_own_code
 from ..few_rows.small_batches import MARGIN, squeeze
 from ..functions import AddressTable, Functions
 from ..inputs import to_rows, writable_view
+from ..inputs.checks import as_array
 
 PER_TREE = ("offset", "root", "depth")
 """Arrays of the layouts `WORD_NODES` and `ANY_FOREST` with an entry for each tree."""
@@ -253,12 +254,13 @@ def _read_numbers(which: Any, n_rows: int, n_outputs: int) -> Array:
     Raises:
         InputError: they are not valid, or not as many as rows.
     """
-    numbers = np.asarray(which)
+    numbers = as_array(which)
     numbers = numbers.astype(np.int64) if not numbers.size else numbers  # [] is of float64
     if numbers.dtype.kind not in "iu" or numbers.shape != (n_rows,):
+        kind = "a masked array" if isinstance(which, np.ma.MaskedArray) else "an array"
         raise InputError(
             f"predict: argument 'which': expected {n_rows} whole numbers, one for each row, got "
-            f"an array of {numbers.dtype} of shape {numbers.shape}"
+            f"{kind} of {numbers.dtype} of shape {numbers.shape}"
         )
     if n_rows and not (0 <= numbers.min() and numbers.max() < n_outputs):
         row = int(np.argmax((numbers < 0) | (numbers >= n_outputs)))
