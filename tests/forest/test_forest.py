@@ -1,6 +1,7 @@
 """Forest: what it refuses, and the walk that is the oracle of all other tests."""
 
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -98,6 +99,20 @@ def test_a_forest_cannot_be_changed():
         forest.n_features = 3
     with pytest.raises(ValueError, match="read-only"):
         forest.threshold[0] = 7
+
+
+def test_a_forest_answers_a_question_once_and_pickles_no_answer():
+    forest, asked = two_trees(), []
+
+    def count(forest, tree):
+        asked.append(tree)
+        return forest.n_trees + tree
+
+    assert [forest.ask_once(count, 1), forest.ask_once(count, 1)] == [3, 3]
+    assert forest.ask_once(count, 2) == 4 and asked == [1, 2]
+    again = pickle.loads(pickle.dumps(forest))  # a local function would not be pickled
+    assert again.signature == forest.signature and again.ask_once(count, 1) == 3
+    assert asked == [1, 2, 1]
 
 
 def test_the_signature_tells_models_apart():
