@@ -472,7 +472,7 @@ def test_few_rows_get_the_labels_and_probabilities_of_many(outputs: int, rule: A
     for predict in (predictor.predict, predictor.predict_proba):
         few = np.concatenate([predict(rows[i : i + 8]) for i in range(0, 200, 8)])
         assert few.tobytes() == predict(rows).tobytes()
-    assert len(predictor._small_batches.frames[8]) == 1
+    assert not predictor._small_batches.frames  # builtin functions have taken them
 
 
 def test_few_rows_of_signalling_nans_are_taken_in_silence() -> None:

@@ -11,8 +11,9 @@ import threading
 import tracemalloc
 import types
 import weakref
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -21,7 +22,10 @@ import tvm_ffi
 import tvm_forest
 from forests import drawn_forest, forest_of
 from tvm_forest.errors import InputError
+from tvm_forest.forest import choose_classes, choose_labels
 from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.forest.rules import LabelRule
+from tvm_forest.predictor.class_numbers import to_probabilities
 from tvm_forest.predictor.few_rows import builtin
 from tvm_forest.predictor.few_rows.small_batches import squeeze
 from tvm_forest.runtime.threads import FEW_ROWS
@@ -99,6 +103,52 @@ def test_few_rows_give_the_bits_shapes_and_dtypes_of_other_calls(name: str, dtyp
             assert few is None or describe(few) == describe(array)
         assert predictor.predict_margin(some).tobytes() == wanted[0].tobytes()
         assert predictor.predict(some).tobytes() == wanted[1].tobytes()
+
+
+LINKS = {1: ("identity", "sigmoid", "unbounded_sigmoid"), 3: ("identity", "softmax", "sigmoid")}
+LABELS = (np.arange(3), np.arange(3, dtype=np.int32), np.array(["no", "yes", "?"]), np.eye(3)[0])
+
+
+def draw_classifier(rng: Any, rule: Any, outputs: int, dtype: str) -> Any:
+    """Draw a classifier with ties, and with infinite leaves, whose sums may be NaN."""
+    labels = LABELS[rng.integers(len(LABELS))][: max(2, outputs)]
+    forest = drawn_forest(
+        *(8 * outputs, 3),
+        **{"dtype": dtype, "seed": int(rng.integers(99)), "base": [0.0] * outputs},
+        **{"label_rule": rule, "labels": labels, "label_cut": 0.1 * rng.integers(-3, 3)},
+        link=LINKS[outputs][rng.integers(3)],
+    )
+    few = np.array([-0.3, -0.1, 0.0, 0.1, 0.3, np.inf, -np.inf], forest.leaf_value.dtype)
+    return replace(forest, leaf_value=rng.choice(few, forest.leaf_value.shape))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("outputs", LINKS)
+@pytest.mark.parametrize("rule", get_args(LabelRule))
+@pytest.mark.cases(12, others="long")
+def test_classes_and_probabilities_of_few_rows_are_those_of_other_calls(
+    rule: Any, outputs: int, dtype: str
+) -> None:
+    rng, nan = np.random.default_rng([len(rule), outputs]), 0
+    for _ in range(3):
+        forest = draw_classifier(rng, rule, outputs, dtype)
+        predictor, rows = build(forest), draw_rows(forest, np.float32)
+        few, (margin, value) = predictor._small_batches, predictor._functions.compute_sums(rows, 1)
+        nan += np.isnan(margin).sum()
+        if forest.gives_labels and not (outputs > 1 and rule in ("half", "cut")):
+            classes = choose_classes(forest, margin, value)
+            assert describe(few.classes(rows)) == describe(classes)
+            assert np.array_equal(predictor.predict_class(rows), classes)
+        if forest.gives_labels:
+            labels = choose_labels(forest, margin, value)
+            assert predictor.predict(rows).dtype == labels.dtype
+            assert np.array_equal(predictor.predict(rows), labels)
+        if forest.gives_probabilities:
+            probabilities = to_probabilities(forest, value)
+            if probabilities.shape[1] > 1:
+                assert describe(few.probabilities(rows)) == describe(probabilities.copy())
+            assert describe(predictor.predict_proba(rows)) == describe(probabilities.copy())
+    assert nan
 
 
 def test_conversions_and_dropped_results_have_room_on_the_stack() -> None:
@@ -183,7 +233,7 @@ def test_a_function_that_fails_says_so_as_in_other_calls() -> None:
     predictor = build(FOREST)
     functions, failing = predictor._functions, tvm_ffi.convert(fail)
     functions.for_batches = [x._replace(serial=failing) for x in functions.for_batches]
-    call, _ = builtin.bind(functions, 64)
+    call = builtin.bind(functions, 64).margins
     assert all(call(ROWS[:1]) is None for _ in range(20))
     with pytest.raises(ValueError, match="the walk fails"):
         predictor.predict(ROWS[:1])

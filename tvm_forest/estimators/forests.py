@@ -23,7 +23,7 @@ from sklearn.utils.validation import validate_data
 from .. import api
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, apply_link, split_by_target
-from ..predictor.class_numbers import PROBABILITY_LINKS
+from ..forest.rules import PROBABILITY_LINKS
 from ..predictor.inputs.column_names import fits
 from ..predictor.inputs.frames import kind_of
 from ..predictor.predictor import Predictor

@@ -44,6 +44,12 @@ Aggregate = Literal["sum", "average", "min", "max"]
 LabelRule = Literal["none", "argmax_margin", "top_margin", "argmax_probability", "half", "cut"]
 Output = Literal["margin", "value", "apply", "per_tree"]
 
+PROBABILITY_LINKS: tuple[Link, ...] = (
+    *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
+    *("softmax", "rounded_softmax", "plain_softmax", "coarse_softmax"),
+)
+"""Links whose values are probabilities."""
+
 LINK_ULPS: dict[Link, int] = {
     "identity": 0,
     "clamp": 0,

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError, RowError
+from ..errors import InputError
 from ..forest import Array, Forest
 from ..forest.profile import LeafCounter, Profile
-from ..forest.rewrites.ordering import take_trees
 from ..predictor.inputs import to_rows
 from ..predictor.inputs.encoding import to_objects
 from ..predictor.predictor import Predictor
@@ -35,6 +34,7 @@ from ..system.process.ending import is_waited_for
 from ..system.process.locks import make_lock
 from ..system.values import replace
 from .drift import Drift, compare_leaves, count_hops
+from .samples import refuse_other, refuses, take_rows, take_source
 
 __all__ = ["Drift", "Monitor"]
 
@@ -141,7 +141,7 @@ class Monitor:
         forest: Forest = self._watched.forest
         self._forest, self._every, self._window = forest, every, window
         self._known = forest.refuse_unseen(sorted(forest.known_by_column))
-        self._counter = LeafCounter(source := _take_source(forest))
+        self._counter = LeafCounter(source := take_source(forest))
         self._share, self._pause = share, 1 / share - 1  # seconds after one of observing
         self._lock, self._random, self._left, self._next = make_lock(), random.Random(), every, 0.0
         self._owed = 0  # rows that were due while there was no time
@@ -161,8 +161,9 @@ class Monitor:
         """
         watched = self.predictor
         jobs = watched.n_jobs
-        if (jobs is None or jobs is ONE) and not (args or kwargs or watched._gives_labels):
-            values = watched._small_batches.values(rows)
+        if (jobs is None or jobs is ONE) and not (args or kwargs):
+            few = watched._small_batches
+            values = few.predict_labels(rows) if watched._gives_labels else few.values(rows)
             if values is not None:
                 left = self._left = self._left - 1
                 if left <= 0:
@@ -186,9 +187,23 @@ class Monitor:
                 return margins
         return self._predict_margin(rows, n_jobs, iteration_range, which=which)
 
-    predict_proba, predict_value = _observed("predict_proba"), _observed("predict_value")
-    predict_class = _observed("predict_class")
+    @is_waited_for
+    def predict_proba(self, rows: Any, *args: Any, **kwargs: Any) -> Any:
+        """Predict probabilities as the predictor does, and observe rows, as `predict`."""
+        watched = self.predictor
+        jobs = watched.n_jobs
+        if (jobs is None or jobs is ONE) and not (args or kwargs):
+            found = watched._small_batches.probabilities(rows)
+            if found is not None:
+                left = self._left = self._left - 1
+                if left <= 0:
+                    self._sample(rows, len(found), is_whole=True)
+                return found
+        return self._predict_proba(rows, *args, **kwargs)
+
+    predict_value, predict_class = _observed("predict_value"), _observed("predict_class")
     _predict, _predict_margin = _observed("predict"), _observed("predict_margin")
+    _predict_proba = _observed("predict_proba")
 
     def observe(self, rows: Any) -> None:
         """Observe a sample of rows, as `predict` does, where something else has predicted them.
@@ -271,7 +286,7 @@ class Monitor:
         counts: Any = 0
         spent = time.thread_time()  # without that of other threads
         try:
-            part = _take(rows, picks)
+            part = take_rows(rows, picks)
             counts = 0 if part is None else self._look_at(part)
         except Exception as error:  # of rows that only the predictor reads, such as on a GPU
             LOG.debug("rows are not observed: %s", error)
@@ -310,11 +325,11 @@ class Monitor:
     def _count_unseen(self, rows: Any, count: int) -> Array:
         """Return (F,), in how many of `count` rows a column has a category that the model lacks."""
         unseen, known = np.zeros(self._forest.given_width, np.int64), self._known
-        if not known.refuses_unseen or not _refuses(rows, known):
+        if not known.refuses_unseen or not refuses(rows, known):
             return unseen
         for column in known.refuses_unseen:
             one = replace(known, refuses_unseen=(column,))
-            unseen[column] = sum(_refuses(_take(rows, [row]), one) for row in range(count))
+            unseen[column] = sum(refuses(take_rows(rows, [row]), one) for row in range(count))
         return unseen
 
     def _read_reference(self, reference: Any, source: Forest) -> Profile:
@@ -331,7 +346,7 @@ class Monitor:
             )
         if reference is None or isinstance(reference, Profile):
             if reference is not None:
-                _refuse_other(reference, self._watched)
+                refuse_other(reference, self._watched)
                 source = replace(reference, signature=None).onto(source)
             hits = np.zeros(0, np.int64) if source.hits is None else source.hits[counter.leaf]
             total = int(hits[: counter.offset[1]].sum()) if len(hits) else 0
@@ -356,44 +371,3 @@ def _pass_on(names: list[str]) -> None:
     for name in names:
         if not name.startswith("_") and not hasattr(Monitor, name):
             setattr(Monitor, name, property(operator.attrgetter(f"predictor.{name}")))
-
-
-def _refuse_other(profile: Profile, predictor: Any) -> None:
-    """Refuse the profile of another model; that its trees fit is checked elsewhere."""
-    if profile.signature not in (None, predictor.signature):
-        raise InputError(
-            "Monitor: argument 'reference': the profile is of another model, by its signature; "
-            "make one of this model with tvm_forest.profile(model, rows)"
-        )
-
-
-def _take_source(forest: Forest) -> Forest:
-    """Return the trees of the source model, in its order, as `apply` numbers them."""
-    known = np.flatnonzero(forest.tree_id >= 0)
-    return take_trees(forest, known[np.argsort(forest.tree_id[known])])
-
-
-def _take(rows: Any, picks: list[int]) -> Any:
-    """Return the rows with the indices `picks`; None if rows of this kind cannot be indexed.
-
-    One row by name, a dict or a Series, is returned as it is.
-    """
-    try:
-        if isinstance(rows, dict) or getattr(rows, "ndim", 2) == 1:
-            return rows  # one row by name
-        if isinstance(rows, list | tuple):
-            return [rows[pick] for pick in picks]
-        if hasattr(rows, "iloc"):
-            return rows.iloc[picks]
-        return rows.take(picks) if hasattr(rows, "column_names") else rows[picks]
-    except (TypeError, IndexError, KeyError, ValueError, NotImplementedError):
-        return None
-
-
-def _refuses(rows: Any, forest: Forest) -> bool:
-    """Return whether a model refuses one of the rows for its values."""
-    try:
-        to_rows(rows, forest)
-    except RowError:
-        return True
-    return False

@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 else:
     answering = import_late("tvm_forest.predictor.early.answering")
 
-PROBABILITY_LINKS = (
-    *("sigmoid", "unbounded_sigmoid", "logistic", "clamp"),
-    *("softmax", "rounded_softmax", "plain_softmax", "coarse_softmax"),
-)
-"""Links whose values are probabilities."""
-
 DTYPES = ("int8", "int32")
 """Dtypes of class numbers; with int8, a row of up to 128 classes takes one byte."""
 
@@ -64,9 +58,7 @@ class ClassMethods:
     @property
     def gives_probabilities(self) -> bool:
         """Whether `predict_proba` works for the model."""
-        forest = self.forest
-        of_labels = forest.label_rule in ("half", "argmax_probability")
-        return of_labels or forest.link in PROBABILITY_LINKS
+        return self.forest.gives_probabilities
 
     def predict_quantiles(self, rows: Any, quantiles: Any = None, **others: Any) -> Array:
         """Refuse: only a `QuantilePredictor`, whose leaves hold training rows, predicts quantiles.

@@ -218,13 +218,16 @@ class Predictor(
             return predict_as_source(now, rows, n_jobs, iteration_range, as_source, which=which)
         if which is not None:
             return (self._present or self)._predict_one_of(rows, which, n_jobs, iteration_range)
-        if iteration_range is None and not self._gives_labels:
+        if iteration_range is None:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
-                values = few.values(rows)
-                values = few.predict(rows, VALUE) if values is None else values
-                if values is not None:
-                    return values
+                if self._gives_labels:
+                    found = few.predict_labels(rows)
+                else:
+                    found = few.values(rows)
+                    found = few.predict(rows, VALUE) if found is None else found
+                if found is not None:
+                    return found
         now = self._present or self
         margin, value = now._sums(rows, n_jobs, iteration_range, on_host=now._gives_labels)
         return choose_labels(now.forest, margin, value) if now._gives_labels else squeeze(value)
@@ -254,9 +257,16 @@ class Predictor(
             >>> predictor.predict_value(rows).shape
             (150, 3)
         """
-        now = self._present or self
         if which is not None:
+            now = self._present or self
             return now._predict_one_of(rows, which, n_jobs, iteration_range, VALUE)
+        if iteration_range is None:
+            jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
+            if jobs is None or (type(jobs) is int and jobs == 1):
+                values = few.values(rows)
+                if values is not None:
+                    return values
+        now = self._present or self
         return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[1])
 
     def predict_proba(
@@ -282,6 +292,12 @@ class Predictor(
             >>> predictor.predict_proba(rows[:1]).round(2)
             array([[0.83, 0.09, 0.08]], dtype=float32)
         """
+        if iteration_range is None and not as_source:
+            jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
+            if jobs is None or (type(jobs) is int and jobs == 1):
+                found = few.probabilities(rows)
+                if found is not None:
+                    return found
         now = self._present or self
         if not now.gives_probabilities:
             raise UnsupportedModel(

@@ -21,7 +21,6 @@ from tvm import relax, te, tirx, topi
 
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest
-from ..predictor.class_numbers import PROBABILITY_LINKS
 from ..runtime.results import SUMS, Output, result_dtype, result_names
 from .comparison import is_nan, order_of, order_of_number, order_with_nan_last
 from .model import to_tensor_constant
@@ -47,12 +46,7 @@ def check_outputs(forest: Forest, outputs: list[str]) -> None:
     if unknown or not outputs:
         what = f"{unknown[0]!r} is unknown" if unknown else "none is named"
         raise InputError(f"{WHERE}: argument 'outputs': {what}; use {', '.join(OUTPUTS)}")
-    gives_labels = forest.labels is not None and forest.label_rule != "none"
-    rule = forest.label_rule
-    gives = {
-        "label": gives_labels,
-        "probability": forest.link in PROBABILITY_LINKS or rule in ("half", "argmax_probability"),
-    }
+    gives = {"label": forest.gives_labels, "probability": forest.gives_probabilities}
     lacking = [name for name in outputs if not gives.get(name, True)]
     if lacking:
         raise UnsupportedModel(

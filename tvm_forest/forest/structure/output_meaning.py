@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...system.values import dataclass, field
-from ..rules import Aggregate, Array, LabelRule, Link
+from ..rules import PROBABILITY_LINKS, Aggregate, Array, LabelRule, Link
 from .metadata import per_model
 
 
@@ -78,6 +78,12 @@ class OutputMeaning:
     def gives_labels(self) -> bool:
         """Whether the source library's `predict` returns labels."""
         return self.labels is not None and self.label_rule != "none"
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether values are probabilities, or lead to them."""
+        of_labels = self.label_rule in ("half", "argmax_probability")
+        return of_labels or self.link in PROBABILITY_LINKS
 
     @property
     def class_rule(self) -> LabelRule:

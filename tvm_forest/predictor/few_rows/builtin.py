@@ -1,6 +1,7 @@
 """Predicts few rows by CPython builtin functions, in a quarter of the time of tvm_ffi's calls.
 
-takes: Functions; gives: two functions of rows, which return margins and values, or None.
+takes: Functions; gives: functions of rows, which return margins, values, probabilities or the
+numbers of classes, or None.
 
 A builtin function consists of `runtime/threads/few_rows.ll` and a sheet, its `__self__`: a numpy
 array of words with all addresses and sizes that the code needs. It reads rows in place, and
@@ -21,12 +22,12 @@ import os
 import sys
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from ...errors import BuildError
-from ...forest import Array
+from ...forest import Array, Forest
 from ...runtime.linked import LinkedLibrary
 from ...runtime.threads.pool import POOL
 from ...system.late import import_late
@@ -61,23 +62,94 @@ REFUSALS = {"inf": 1, "nan": 2}
 """Bit flags in the code for refused values, by their names in `Forest.refuses`."""
 
 
+def take_none(rows: Any) -> Array | None:
+    """Return None, as for rows that builtin functions do not take."""
+    return None
+
+
+class Calls(NamedTuple):
+    """Functions of rows, each of which is `take_none` for models or rows that it does not support.
+
+    Attributes:
+        margins, values: return (R,) or (R, C).
+        probabilities: returns what `predict_proba` gives, (R, 2) or (R, C).
+        classes: returns the numbers of the rows' classes, (R,) int64, see `choose_classes`.
+    """
+
+    margins: Predict = take_none
+    values: Predict = take_none
+    probabilities: Predict = take_none
+    classes: Predict = take_none
+
+
+class _Wanted(NamedTuple):
+    """What a function returns.
+
+    Attributes:
+        place: index of the result that it is made of.
+        form: what is made of it, see `tvm_forest_give` in the code; 0 for the result itself.
+        bound: for forms that compare with one.
+    """
+
+    place: int
+    form: int = 0
+    bound: float = 0.0
+
+
+PAIRS, ABOVE, AT_LEAST, LARGEST, LARGEST_OF_CPP = range(1, 6)
+"""Forms of `tvm_forest_give`."""
+
+
 @holds_off_forks
-def bind(functions: Functions, most: int) -> tuple[Predict, Predict]:
-    """Return functions that compute margins and values of rows; `take_none` if unsupported.
+def bind(functions: Functions, most: int) -> Calls:
+    """Return functions that predict few rows.
 
     Args:
         functions: the compiled functions to call, which are kept alive.
         most: largest number of rows to take; batches up to it are read in place by one thread.
     """
-    python = _find_python()
-    if python is None or not most or functions.forest.refuses_unseen:
-        return take_none, take_none
+    python, forest = _find_python(), functions.forest
+    if python is None or not most or forest.refuses_unseen:
+        return Calls()
     code = load_own_code(functions, POOL.load_few_rows)
     if code is None:
-        return take_none, take_none
-    make, places = _prepare(code), (functions.margin_place, len(functions.result_dtypes) - 1)
-    made = {x: make(_Sheet.of(functions, most, x, python)) for x in set(places)}
-    return made[places[0]], made[places[1]]
+        return Calls()
+    margins, values = _Wanted(functions.margin_place), _Wanted(len(functions.result_dtypes) - 1)
+    classes = _classes(forest, margins, values, functions.result_dtypes[margins.place])
+    wanted = (margins, values, _probabilities(forest, values), classes)
+    make, made = _prepare(code), dict[_Wanted | None, Predict]({None: take_none})
+    for each in filter(None, wanted):
+        made[each] = made.get(each) or make(_Sheet.of(functions, most, each, python))
+    return Calls(*(made[x] for x in wanted))
+
+
+def _probabilities(forest: Forest, values: _Wanted) -> _Wanted | None:
+    """Return what `to_probabilities` returns; None if it splits values by target."""
+    if not forest.gives_probabilities or forest.targets:
+        return None
+    is_pair = forest.n_outputs == 1 and forest.label_rule != "argmax_probability"
+    if is_pair:
+        return values._replace(form=PAIRS)
+    return values if forest.n_outputs > 1 else None
+
+
+def _classes(forest: Forest, margins: _Wanted, values: _Wanted, dtype: Any) -> _Wanted | None:
+    """Return what `choose_classes` returns; None if a row has no class, or several.
+
+    Args:
+        dtype: that of margins.
+    """
+    rule = forest.class_rule
+    if forest.targets or (rule in ("half", "cut") and forest.n_outputs > 1):
+        return None
+    if rule == "half":
+        return values._replace(form=ABOVE, bound=0.5)
+    if rule == "cut":
+        return margins._replace(form=AT_LEAST, bound=float(dtype.type(forest.label_cut)))
+    if rule == "argmax_probability":
+        return values._replace(form=LARGEST)
+    forms = {"argmax_margin": LARGEST, "top_margin": LARGEST_OF_CPP}
+    return margins._replace(form=forms[rule]) if rule in forms else None
 
 
 @holds_off_forks
@@ -97,11 +169,6 @@ def load_own_code(functions: Functions, load: Callable[[Callable[[], Any]], Code
         return None
 
 
-def take_none(rows: Any) -> Array | None:
-    """Return None, as for rows that builtin functions do not take."""
-    return None
-
-
 class _Sheet(np.ndarray):
     """The words that the code reads, uint64, see `few_rows.ll`.
 
@@ -112,20 +179,25 @@ class _Sheet(np.ndarray):
     functions: Functions
 
     @classmethod
-    def of(cls, functions: Functions, most: int, wanted: int, python: tuple[int, ...]) -> _Sheet:
-        """Return the sheet for calls that return the result with index `wanted`.
+    def of(
+        cls, functions: Functions, most: int, wanted: _Wanted, python: tuple[int, ...]
+    ) -> _Sheet:
+        """Return the sheet for calls that return what is `wanted`.
 
         Args:
             functions: the compiled functions, whose `result_dtypes` lists the results.
             most: largest number of rows to take.
-            wanted: index of the result.
+            wanted: what of the results they return.
             python: see `_find_python`.
         """
         forest, results = functions.forest, functions.result_dtypes
-        width, dropped = forest.row_width, (len(results) - 1) * forest.n_outputs
+        width, dropped = forest.row_width, (len(results) - (not wanted.form)) * forest.n_outputs
         kind = KINDS.index(forest.row_dtype)
         row_bytes = [8 * (dropped + width * (given != kind)) for given in range(len(KINDS))]
-        dtypes = [word for x in results for word in (x.num, 8 * x.itemsize)]
+        is_class = wanted.form > PAIRS
+        dtype = np.dtype(np.int64) if is_class else results[wanted.place]
+        columns = 1 if is_class else 2 if wanted.form == PAIRS else forest.n_outputs
+        bits = [8 * x.itemsize for x in results]
         calls = list[int]()
         ends = [x for x in functions.smallest_batches if x <= most] + [most + 1]
         for (begin, end), bound in zip(pairwise(ends), functions.for_batches, strict=False):
@@ -135,8 +207,9 @@ class _Sheet(np.ndarray):
             *(0, -(-STEPS_WITH_LOCK // max(1, functions.steps_per_row))),
             *(sum(REFUSALS.get(x, 0) for x in set(forest.refuses)), kind),
             *(min(most, MAX_STACK_BYTES // x) if x else most for x in row_bytes),
-            *(width, 1, forest.n_outputs, 1, wanted, len(results)),
-            *(dtypes + [0] * 4)[:6],
+            *(width, 1, forest.n_outputs, 1, wanted.place, len(results)),
+            *(bits + [0] * 2)[:3],
+            *(wanted.form, int(np.float64(wanted.bound).view(np.uint64)), dtype.num, columns),
             *calls,
         ]
         sheet = np.array(words, np.uint64).view(cls)

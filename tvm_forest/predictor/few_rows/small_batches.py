@@ -57,10 +57,16 @@ class SmallBatches:
     """Predicts few rows on the caller's thread.
 
     Attributes:
-        margins, values: functions that return the margins or values of few rows, and None for rows
-            they do not take; set by the first call, see `builtin`.
+        margins, values, probabilities, classes: functions of few rows, which return None for rows
+            that they do not take; made when the first of them is asked for, see `builtin.Calls`.
+        labels: the label of each class; None if it is the number of the class.
         frames: unused frames, by number of rows.
     """
+
+    margins: builtin.Predict
+    values: builtin.Predict
+    probabilities: builtin.Predict
+    classes: builtin.Predict
 
     def __init__(self, functions: Functions, max_rows: int) -> None:
         self._functions, forest = functions, functions.forest
@@ -69,10 +75,22 @@ class SmallBatches:
         changes = forest.needs_cleaning or forest.encoder is not None
         most = min(max_rows, MAX_BYTES // max(1, self._width * self._row_dtype.itemsize))
         self._most = functions.count_serial(most) if most and not changes else 0
-        self._is_bound = False
-        self.margins: builtin.Predict = builtin.take_none
-        self.values: builtin.Predict = builtin.take_none
+        self.labels = forest.labels
+        if self.labels is not None and self.labels.dtype == np.int64:
+            are_numbers = np.array_equal(self.labels, np.arange(len(self.labels)))
+            self.labels = None if are_numbers else self.labels
         self.frames: dict[int, list[_Frame]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in builtin.Calls._fields:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self.__dict__ |= builtin.bind(self._functions, self._most)._asdict()
+        return self.__dict__[name]
+
+    def predict_labels(self, rows: Any) -> Array | None:
+        """Return the label of each row; None if rows must take the slow path."""
+        classes = self.classes(rows)
+        return classes if classes is None or self.labels is None else self.labels[classes]
 
     def predict(self, rows: Any, result: int) -> Array | None:
         """Predict margins (MARGIN) or values (VALUE); None if rows must take the slow path.
@@ -80,12 +98,6 @@ class SmallBatches:
         Raises:
             InputError: a value that the source object refuses.
         """
-        if not self._is_bound:
-            self._is_bound = True
-            self.margins, self.values = builtin.bind(self._functions, self._most)
-            predictions = (self.margins, self.values)[result](rows)
-            if predictions is not None:
-                return predictions
         frame = self._run(rows)
         if frame is None:
             return None

@@ -24,8 +24,11 @@
   i64, [2 x i64], [2 x i64], [2 x i64],
   ; the kind that compiled functions read, most rows of a call by the kind that is given, strides of
   ; rows, strides of results
-  i64, i64, [3 x [2 x i64]],
-  ; which result is given, how many there are, for each its number of dtype and its bits
+  i64, i64, [3 x i64],
+  ; which result is wanted, how many there are, for each its bits
+  i64, double, i64, i64,
+  ; what is given of it, see `tvm_forest_give`, a bound for that, and the number of dtype and the
+  ; columns of what is given
   [0 x [2 x ptr]]
   ; by number of rows, from 1 on: the function, and the table of the model's addresses
 }
@@ -136,6 +139,7 @@ check:
 
 make:
   %shape = alloca [2 x i64]
+  %made_shape = alloca [2 x i64]
   %tensors = alloca [4 x %tensor], align 16
   %arguments = alloca [5 x %any], align 16
   %result = alloca %any, align 16
@@ -144,18 +148,21 @@ make:
   store i64 %n_rows, ptr %shape
   %shape_end = getelementptr i64, ptr %shape, i64 1
   store i64 %outputs, ptr %shape_end
-  %place_at = getelementptr %sheet, ptr %sheet, i32 0, i32 14
-  %place = load i64, ptr %place_at
-  %number_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %place, i64 0
+  store i64 %n_rows, ptr %made_shape
+  %columns_at = getelementptr %sheet, ptr %sheet, i32 0, i32 20
+  %columns = load i64, ptr %columns_at
+  %made_end = getelementptr i64, ptr %made_shape, i64 1
+  store i64 %columns, ptr %made_end
+  %number_at = getelementptr %sheet, ptr %sheet, i32 0, i32 19
   %number_word = load i64, ptr %number_at
   %number = trunc i64 %number_word to i32
-  %is_one = icmp eq i64 %outputs, 1
+  %is_one = icmp eq i64 %columns, 1
   %dimensions = select i1 %is_one, i32 1, i32 2
   %array_type = load ptr, ptr %sheet
   %new_at = getelementptr %sheet, ptr %sheet, i32 0, i32 1
   %new = load ptr, ptr %new_at
   %made = call ptr %new(
-    ptr %array_type, i32 %dimensions, ptr %shape, i32 %number, ptr null, ptr null, i32 0, i32 0,
+    ptr %array_type, i32 %dimensions, ptr %made_shape, i32 %number, ptr null, ptr null, i32 0, i32 0,
     ptr null
   )
   %is_full = icmp eq ptr %made, null
@@ -168,13 +175,18 @@ tell:
     ptr %tensors, ptr %arguments, ptr %rows, i64 %row_bits, ptr %row_shape, ptr %row_steps
   )
   %last = sub i64 %n_rows, 1
-  %function_at = getelementptr %sheet, ptr %sheet, i32 0, i32 17, i64 %last, i64 0
+  %function_at = getelementptr %sheet, ptr %sheet, i32 0, i32 21, i64 %last, i64 0
   %function = load ptr, ptr %function_at
-  %table_at = getelementptr %sheet, ptr %sheet, i32 0, i32 17, i64 %last, i64 1
+  %table_at = getelementptr %sheet, ptr %sheet, i32 0, i32 21, i64 %last, i64 1
   %table = load ptr, ptr %table_at
   %second = getelementptr %any, ptr %arguments, i64 1
   %addresses = insertvalue %any { i32 4, i32 0, ptr null }, ptr %table, 2    ; 4: an address
   store %any %addresses, ptr %second
+  %place_at = getelementptr %sheet, ptr %sheet, i32 0, i32 14
+  %place = load i64, ptr %place_at
+  %form_at = getelementptr %sheet, ptr %sheet, i32 0, i32 17
+  %form = load i64, ptr %form_at
+  %is_given = icmp eq i64 %form, 0
   %results_at = getelementptr %sheet, ptr %sheet, i32 0, i32 15
   %results = load i64, ptr %results_at
   %made_data_at = getelementptr %array, ptr %made, i32 0, i32 2
@@ -184,8 +196,11 @@ tell:
 
 next:
   %at = phi i64 [ 0, %tell ], [ %following, %add ]
+  %scores = phi ptr [ null, %tell ], [ %scores_here, %add ]
+  %score_bits = phi i64 [ 0, %tell ], [ %bits_here, %add ]
   %is_wanted = icmp eq i64 %at, %place
-  br i1 %is_wanted, label %add, label %drop
+  %is_in_place = and i1 %is_wanted, %is_given
+  br i1 %is_in_place, label %add, label %drop
 
 drop:
   %dropped = alloca double, i64 %numbers, align 64
@@ -193,8 +208,10 @@ drop:
 
 add:
   %memory = phi ptr [ %made_data, %next ], [ %dropped, %drop ]
-  %bits_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %at, i64 1
+  %bits_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %at
   %bits = load i64, ptr %bits_at
+  %scores_here = select i1 %is_wanted, ptr %memory, ptr %scores
+  %bits_here = select i1 %is_wanted, i64 %bits, i64 %score_bits
   %following = add i64 %at, 1
   %tensor = getelementptr %tensor, ptr %tensors, i64 %following
   %behind = add i64 %at, 2
@@ -242,7 +259,20 @@ release:
 finish:
   %failed = phi i32 [ %failed_kept, %keep ], [ %failed_released, %release ]
   %is_done = icmp eq i32 %failed, 0
-  br i1 %is_done, label %leave, label %drop_made
+  br i1 %is_done, label %give, label %drop_made
+
+give:
+  br i1 %is_given, label %leave, label %change
+
+change:
+  %of_double = icmp eq i64 %bits_here, 64
+  %bound_at = getelementptr %sheet, ptr %sheet, i32 0, i32 18
+  %bound = load double, ptr %bound_at
+  call void @tvm_forest_give(
+    i64 %form, double %bound, ptr %scores_here, i1 %of_double, i64 %n_rows, i64 %outputs,
+    ptr %made_data
+  )
+  br label %leave
 
 leave:
   ret ptr %made
@@ -273,6 +303,106 @@ define internal void @tvm_forest_set_tensor(
   %given = insertvalue %any { i32 7, i32 0, ptr null }, ptr %tensor, 2    ; 7 says it is a tensor
   store %any %given, ptr %argument
   ret void
+}
+
+; Write what is given of the scores of each row. Form 1: two probabilities, of which the score is the
+; second. Other forms give the number of a class, int64: 2, whether the score is above the bound; 3,
+; whether it is at least the bound; 4, which score is the largest, the first of equal ones, where NaN
+; is larger than all numbers, as in numpy; 5, the same as in C++, where only a first NaN is.
+define internal void @tvm_forest_give(
+  i64 %form, double %bound, ptr %scores, i1 %of_double, i64 %n_rows, i64 %outputs, ptr %made
+) {
+  %gives_pairs = icmp eq i64 %form, 1
+  %asks_above = icmp eq i64 %form, 2
+  %is_bounded = icmp ult i64 %form, 4
+  %takes_nan = icmp eq i64 %form, 4
+  br label %next
+
+next:
+  %row = phi i64 [ 0, %0 ], [ %next_row, %following ]
+  %first = mul i64 %row, %outputs
+  %score = call double @tvm_forest_read(ptr %scores, i1 %of_double, i64 %first)
+  br i1 %gives_pairs, label %pair, label %bounded
+
+pair:
+  %second = mul i64 %row, 2
+  br i1 %of_double, label %pair_double, label %pair_float
+
+pair_double:
+  %rest = fsub double 1.0, %score
+  %rest_at = getelementptr double, ptr %made, i64 %second
+  store double %rest, ptr %rest_at
+  %score_at = getelementptr double, ptr %rest_at, i64 1
+  store double %score, ptr %score_at
+  br label %following
+
+pair_float:
+  %float = fptrunc double %score to float
+  %float_rest = fsub float 1.0, %float
+  %float_rest_at = getelementptr float, ptr %made, i64 %second
+  store float %float_rest, ptr %float_rest_at
+  %float_at = getelementptr float, ptr %float_rest_at, i64 1
+  store float %float, ptr %float_at
+  br label %following
+
+bounded:
+  %is_above = fcmp ogt double %score, %bound
+  %is_equal = fcmp oeq double %score, %bound
+  %above = zext i1 %is_above to i64
+  %is_at_least = or i1 %is_above, %is_equal
+  %at_least = zext i1 %is_at_least to i64
+  %decided = select i1 %asks_above, i64 %above, i64 %at_least
+  br i1 %is_bounded, label %write, label %compare
+
+compare:
+  %column = phi i64 [ 1, %bounded ], [ %next_column, %look ]
+  %best = phi double [ %score, %bounded ], [ %better, %look ]
+  %best_column = phi i64 [ 0, %bounded ], [ %better_column, %look ]
+  %is_end = icmp eq i64 %column, %outputs
+  br i1 %is_end, label %write, label %look
+
+look:
+  %at = add i64 %first, %column
+  %other = call double @tvm_forest_read(ptr %scores, i1 %of_double, i64 %at)
+  %is_larger = fcmp ogt double %other, %best
+  %is_nan = fcmp uno double %other, %other
+  %best_is_number = fcmp ord double %best, %best
+  %is_first_nan = and i1 %is_nan, %best_is_number
+  %nan_wins = and i1 %is_first_nan, %takes_nan
+  %wins = or i1 %is_larger, %nan_wins
+  %better = select i1 %wins, double %other, double %best
+  %better_column = select i1 %wins, i64 %column, i64 %best_column
+  %next_column = add i64 %column, 1
+  br label %compare
+
+write:
+  %class = phi i64 [ %decided, %bounded ], [ %best_column, %compare ]
+  %class_at = getelementptr i64, ptr %made, i64 %row
+  store i64 %class, ptr %class_at
+  br label %following
+
+following:
+  %next_row = add i64 %row, 1
+  %is_last = icmp eq i64 %next_row, %n_rows
+  br i1 %is_last, label %leave, label %next
+
+leave:
+  ret void
+}
+
+define internal double @tvm_forest_read(ptr %numbers, i1 %of_double, i64 %at) alwaysinline {
+  br i1 %of_double, label %double, label %float
+
+double:
+  %double_at = getelementptr double, ptr %numbers, i64 %at
+  %number = load double, ptr %double_at
+  ret double %number
+
+float:
+  %float_at = getelementptr float, ptr %numbers, i64 %at
+  %small = load float, ptr %float_at
+  %widened = fpext float %small to double
+  ret double %widened
 }
 
 ; Copy numbers of the one kind as numbers of the other.
