@@ -22,6 +22,7 @@ MODELS = {
     "leaf vectors": lambda: draw_forest(Shape(40, 7, 16, outputs=3)),
     "three classes": lambda: drawn_forest(60, 7, n_features=20, base=(0.0, 0.0, 0.0)),
     "deep": lambda: drawn_forest(20, 14, seed=3, n_features=300),
+    "wide": lambda: draw_forest(Shape(100, 8, 2000, 60)),
     "stumps": lambda: drawn_forest(200, 1, n_features=6, dtype="float64"),
 }
 CPUS = ("znver4", "cascadelake", "x86-64-v3", "neoverse-v1")

@@ -131,6 +131,15 @@ def test_trees_that_are_fetched_as_a_whole_are_counted_by_lines() -> None:
     assert counts == [3 * 127 * 8 / 64 / 16, 3 * 127 * 8 / 64 / 64, 0]
 
 
+def test_copies_of_rows_load_all_their_lines_and_spare_walks_the_wait() -> None:
+    work = Workload.of(drawn_forest(20, 5, n_features=3200), Target())
+    point = Point(1, "packed", walks=8)
+    plain, packed = (count_operations(point._replace(cache=x), work, 8) for x in ("", "pack"))
+    line = "wait row line, trees"
+    assert plain[line] == work.count_lines(plain["walk packed, trees 8"]) > packed[line] == 0
+    assert packed["wait row line, packed"] == 3200 * 4 / 64
+
+
 def test_blocks_of_planes_cost_the_same_whether_they_are_full() -> None:
     work = Workload.of(MODEL, Target())
     point = Point(1, "bitsliced", 256, "rows", "bits")

@@ -39,6 +39,7 @@ from tvm_forest.target import Target
 MODEL = drawn_forest(20, 5)
 MANY_TREES = drawn_forest(300, 5)
 CHAIN: Any = functools.reduce(lambda tree, i: Split(0, float(i), 1.0, tree), range(24), 0.0)
+WIDE = drawn_forest(6, 3, n_features=300)
 DEEP = forest_of([CHAIN] * 5)
 CLASSES = drawn_forest(20, 4, base=(0.0, 0.5))
 TWO = Target(cores=2, abilities=frozenset({"avx2", "avx512f"}))
@@ -220,6 +221,14 @@ def test_large_trees_stay_out_of_layouts_that_cannot_hold_them_and_may_be_fetche
     monkeypatch.setattr(workload, "MAX_SMALL_TREE_NODES", 1)
     streams = [p for p in space(4096, DEEP).points() if p.cache == "stream"]
     assert {(p.layout, p.order) for p in streams} == {("packed", "rows"), ("ranked", "rows")}
+
+
+def test_wide_rows_may_be_copied_before_walks_hop_by_hop() -> None:
+    packed = [p for p in space(8, WIDE).points() if p.cache == "pack"]
+    assert {(p.block, p.order) for p in packed} == {(0, "trees")}
+    hopping = {p.layout for p in space(8, WIDE).points() if type(p.walks) is int}
+    assert {p.layout for p in packed} == hopping - {"ranked"}
+    assert not any(p.cache for p in space(8).points())
 
 
 # -- what a search learns -------------------------------------------------------------------------

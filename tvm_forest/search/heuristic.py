@@ -185,4 +185,4 @@ def _name(point: Point) -> Iterator[str]:
     if is_count:
         yield {"loop": "in a loop", "peel": "peeled"}[point.hops]
     if point.cache:
-        yield "fetched ahead"
+        yield {"stream": "fetched ahead", "pack": "over copied rows"}[point.cache]

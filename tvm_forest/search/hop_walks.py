@@ -65,6 +65,7 @@ class HopWalks(PointTable):
         kinds = [p.layout + (f" {p.tile}" if p.tile > 1 else "") for p in points]
         self.asks = np.array([_asks_for_ends(p) for p in points], bool)
         self.streams = np.array([p.cache == "stream" for p in points], bool)
+        self.packs = np.array([p.cache == "pack" for p in points], bool)
         self.turns = np.array(
             [p.hops == "loop" and (p.order == "rows" or p.tile == 1) for p in points], bool
         )
@@ -134,8 +135,12 @@ class HopWalks(PointTable):
             yield self.name_by(self.tiled_way, f"wait row {level}, ", missed_hops)
         yield from self._count_streams(work, np.array(sizes)[kind][self.far.of])
         if not self.is_coded.all():
-            lines = np.where(self.is_coded, 0.0, work.count_lines(hops * tile))
+            near = self.is_coded | self.packs
+            lines = np.where(near, 0.0, work.count_lines(hops * tile))
             yield self.name_by(self.tiled_way, "wait row line, ", lines)
+        if self.packs.any():
+            lines = np.where(self.packs, work.row_bytes / LINE_BYTES, 0.0)
+            yield self.name("wait row line, packed", lines)
 
     def _count_streams(self, work: Workload, size: Array) -> Iterator[Operation]:
         """Yield the cache lines of trees that are fetched as a whole and that no cache holds."""
@@ -170,7 +175,7 @@ def _count_hops(work: Workload, hops: str, together: int, levels: float) -> floa
 def _name_loads(point: Point) -> str:
     """Return the name of the operation that loads nodes."""
     name = "vectors" if point.walks == "gather" else "tiles" if point.tile > 1 else "nodes"
-    return f"{name} fetched ahead" if point.cache else name
+    return f"{name} fetched ahead" if point.cache == "stream" else name
 
 
 def node_bytes(layout: str, tile: int, work: Workload) -> float:

@@ -50,6 +50,10 @@ WALKS: dict[str, tuple[int | str, ...]] = {"trees": (2, 4, 8, 10, 16), "rows": (
 LANES = 64
 """Largest number of rows in vector lanes at once."""
 
+WIDE_ROW_BYTES = 1024
+"""Bytes of a row from which copying it is tried: a copy loads all of its cache lines at once, while
+walks wait for one after the other."""
+
 SHARED_BATCH = 64
 """Smallest batch whose rows are shared among cores, if there is work enough for them."""
 
@@ -69,7 +73,8 @@ class Point(NamedTuple):
             vector walks.
         hops: "loop" or "peel". Unrolled walks are not in the space: a loop is as fast and takes a
             third of the time to compile, since its code has one hop and not all of them.
-        cache: "stream" if the next tree is prefetched as a whole, else "".
+        cache: "stream" if the next tree is prefetched as a whole, "pack" if each row is copied
+            first, else "".
         parallel: whether blocks of rows, or rows, are shared among all cores.
     """
 
@@ -92,6 +97,7 @@ class SpaceKey(NamedTuple):
         large: whether tiles would take too long to build.
         small_trees: whether prefetching trees is useless.
         shared: whether blocks are shared among all cores.
+        wide: whether rows are so wide that copies of them are tried.
     """
 
     layouts: tuple[str, ...]
@@ -99,6 +105,7 @@ class SpaceKey(NamedTuple):
     large: bool
     small_trees: bool
     shared: bool
+    wide: bool
 
     def kinds(self) -> Iterator[tuple[int, str]]:
         """Yield (tile size, layout) pairs that hold the model."""
@@ -128,7 +135,9 @@ class SpaceKey(NamedTuple):
         """Yield (`hops`, `cache`) pairs, fields of `Point`, for a tile size, layout and block."""
         hops = ["loop"] if layout in VECTORS else ["loop", "peel"]
         fetched = block and layout in FETCHED and not self.small_trees
-        yield from ((x, cache) for x in hops for cache in (["", "stream"] if fetched else [""]))
+        packed = self.wide and not block and layout not in (*VECTORS, CODED)
+        caches = ["", *["stream"] * bool(fetched), *["pack"] * packed]
+        yield from ((x, cache) for x in hops for cache in caches)
 
 
 @functools.lru_cache(maxsize=64)
@@ -193,6 +202,7 @@ class Space:
             is_too_large_for_tiles(self.facts),
             self.facts.has_small_trees,
             self.threads and self.batch >= SHARED_BATCH,
+            self.facts.row_bytes >= WIDE_ROW_BYTES,
         )
 
     def candidates(self) -> tuple[Point, ...]:
@@ -264,7 +274,8 @@ def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
         leaf = sch.leaves()[0].name
     if point.hops == "peel":
         sch = peel(sch, problem.shallowest, leaf)
-    sch = sch.cache("tree", point.cache) if point.cache else sch
+    if point.cache:
+        sch = sch.cache("batch" if point.cache == "pack" else "tree", point.cache)
     outer = sch.nest.children[0]
     return sch.parallel(outer.name) if point.parallel and outer.kind == "batch" else sch
 

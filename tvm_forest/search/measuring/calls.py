@@ -128,6 +128,8 @@ def _list_rows_and_leaves() -> Iterator[Cell]:
     trees = [walk_point(layout, tile, "trees", 8) for layout, tile in kinds]
     yield from _spread(WIDEST, [*words, walk_point(ANY_FOREST, 8, "rows", 8), *trees])
     yield from (Cell(WIDEST, point, 1) for point in trees)
+    packed = [x._replace(cache="pack") for x in trees if x.layout != CODED]
+    yield from itertools.chain(_spread(WIDEST, packed), (Cell(WIDEST, x, 1) for x in packed))
     for shape in (VECTORS, TALL_VECTORS):
         tiles = [walk_point(ANY_FOREST, 8, x, 8) for x in WAYS]
         yield from _spread(shape, [walk_point(WORD_NODES, 1, "trees", 8), *words, *tiles])
