@@ -2,15 +2,16 @@
 
     python -m benchmarks tuning.machines [--only zen4 cascadelake ...]
 
-To be run on a Zen 4, or with other `MEASURED`. What code for older CPUs takes is measured on the
-CPU at hand by code that is made for them. Machines that are not at hand are derived: their
-operations take as many times as long as `DERIVED` says, which rests on searches that were run on
-such a machine or on tables of instructions.
+To be run on a Zen 4 (zen5 on a Zen 5), or with other `MEASURED`. What code for older CPUs takes is
+measured on the CPU at hand by code that is made for them. Machines that are not at hand are
+derived: their operations take as many times as long as `DERIVED` says, which rests on searches that
+were run on such a machine or on tables of instructions.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,16 +24,41 @@ from tvm_forest.target import AVX2, AVX512_BW, CPUS, SSE, parse_target
 FOLDER = Path(machines.__file__).parent
 
 
+TIMES = 3
+"""Calibrations of a machine, of which the medians count."""
+
+
 class Measured(NamedTuple):
-    """A machine whose code runs here: its name, what the code is made for, the CPUs of its kind."""
+    """A machine whose code runs here.
+
+    Attributes:
+        name, cpus: see `Machine`.
+        target: what the code is made for.
+        abilities: more than those of `TELLING`, by which it is told from an older machine.
+        like, kept: file of another machine, and the beginnings of the names of those operations
+            whose times are taken from it, such as waits that calibration did not meet.
+        factors: as of `Derived`, where defaults that were timed turned out to be slower.
+    """
 
     name: str
     target: dict[str, Any]
     cpus: tuple[str, ...]
+    abilities: tuple[str, ...] = ()
+    like: str = ""
+    kept: tuple[str, ...] = ()
+    factors: dict[str, float] = {}
 
 
 MEASURED = {
-    "zen4": Measured("Zen 4", {"kind": "llvm"}, ("znver4", "znver5")),
+    "zen4": Measured("Zen 4", {"kind": "llvm"}, ("znver4",)),
+    "zen5": Measured(
+        *("Zen 5", {"kind": "llvm"}, ("znver5",), ("avx512_vp2intersect",), "zen4"),
+        ("wait memory", "wait model third", "wait plane"),
+        {
+            **{"wait third pieces": 1.0, "wait third": 1.5, "walk octets": 1.2},
+            **{"walk packed, trees 8": 1.08, "walk ranked, trees 16": 1.24},
+        },
+    ),
     "cascadelake": Measured(
         "AVX-512 without VBMI",
         {"kind": "llvm", "mcpu": "cascadelake"},
@@ -128,8 +154,22 @@ DERIVED = {
 def measure(key: str) -> Machine:
     """Return a machine whose code runs here."""
     known = MEASURED[key]
-    machine = calibrate(parse_target(known.target))
-    return replace(machine, name=known.name, cpus=known.cpus)
+    found = [calibrate(parse_target(known.target)) for _ in range(TIMES)]
+    caches = tuple(map(max, zip(*(x.cache_bytes for x in found), strict=True)))
+    times = {
+        name: statistics.median(x.nanoseconds[name] for x in found if name in x.nanoseconds)
+        * factor_of(name, known.factors)
+        for name in {name for x in found for name in x.nanoseconds}
+    }
+    if known.like:
+        like = Machine.from_json((FOLDER / f"{known.like}.json").read_text("utf-8"), known.like)
+        times = {name: x for name, x in times.items() if not name.startswith(known.kept)}
+        times |= {k: x for k, x in like.nanoseconds.items() if k.startswith(known.kept)}
+    return replace(
+        found[0],
+        **{"name": known.name, "cpus": known.cpus, "nanoseconds": times, "cache_bytes": caches},
+        abilities=found[0].abilities.union(known.abilities),
+    )
 
 
 def derive(key: str) -> Machine:

@@ -201,7 +201,7 @@ def test_of_calls_of_few_rows_one_of_so_many_is_observed_whole(method: str) -> N
             getattr(monitor, method)(rows)
         observed = monitor.report().rows
         assert 160 < observed < 700, size
-        if shared()._small_batches.margins(rows) is not None:  # as on CPython
+        if shared()._small_batches.few.margins(rows) is not None:  # as on CPython
             assert observed % size == 0
 
 

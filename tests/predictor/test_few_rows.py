@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import gc
+import itertools
 import pickle
 import sys
 import threading
@@ -12,6 +14,7 @@ import tracemalloc
 import types
 import weakref
 from dataclasses import replace
+from operator import length_hint
 from pathlib import Path
 from typing import Any, get_args
 
@@ -64,7 +67,7 @@ def builtins(predictor: tvm_forest.Predictor) -> tuple[Any, Any]:
     """Return the functions of margins and values."""
     rows = np.zeros((1, predictor.forest.row_width))
     predictor.predict_margin(rows)
-    found = predictor._small_batches.margins, predictor._small_batches.values
+    found = predictor._small_batches.few[:2]
     assert all(isinstance(x, types.BuiltinFunctionType) for x in found)
     return found
 
@@ -133,7 +136,10 @@ def test_classes_and_probabilities_of_few_rows_are_those_of_other_calls(
     for _ in range(3):
         forest = draw_classifier(rng, rule, outputs, dtype)
         predictor, rows = build(forest), draw_rows(forest, np.float32)
-        few, (margin, value) = predictor._small_batches, predictor._functions.compute_sums(rows, 1)
+        few, (margin, value) = (
+            predictor._small_batches.few,
+            predictor._functions.compute_sums(rows, 1),
+        )
         nan += np.isnan(margin).sum()
         if forest.gives_labels and not (outputs > 1 and rule in ("half", "cut")):
             classes = choose_classes(forest, margin, value)
@@ -158,8 +164,37 @@ def test_conversions_and_dropped_results_have_room_on_the_stack() -> None:
     assert wide(given) is not None and wide(converted) is None
     assert wide(converted[:10]) is not None
     many = build(drawn_forest(200, 1, base=[0.1] * 200, link="softmax"))
-    assert builtins(many)[0](ROWS[:10]) is not None and builtins(many)[0](ROWS[:20]) is None
-    assert len(many.predict_margin(ROWS[:20])) == 20
+    assert builtins(many)[0](ROWS[:20]) is not None and builtins(many)[0](ROWS[:21]) is None
+    assert len(many.predict_margin(ROWS[:21])) == 21
+
+
+@pytest.mark.parametrize("link", ["identity", "sigmoid"])
+def test_many_rows_of_one_thread_go_the_same_way_but_for_the_rest_of_a_block(link: str) -> None:
+    forest = drawn_forest(20, 4, link=link)
+    two = replace(tvm_forest.target.parse_target("llvm"), cores=2)
+    predictor = tvm_forest.build(forest, two, schedule=in_blocks)
+    rows = np.tile(hard_rows(forest, 100, seed=1), (60, 1))[:5120]
+    short, wanted = predictor._small_batches, forest.predict_reference(rows)[:, 0]
+    for count, is_taken in ((256, True), (257, False), (320, True), (512, True), (2048, True)):
+        found = short.alone.margins(rows[:count])
+        assert (found is not None) == is_taken
+        assert found is None or found.tobytes() == wanted[:count].tobytes()
+        assert (
+            predictor.predict_margin(rows[:count], n_jobs=1).tobytes() == wanted[:count].tobytes()
+        )
+    most = predictor._functions.count_serial(1 << 40)
+    assert 256 < most < 5120 and most == predictor._functions.count_serial(most)
+    assert short.serial.margins(rows[: most // 64 * 64]) is not None
+    assert short.serial.margins(rows[: most // 64 * 64 + 64]) is None
+    assert (short.alone.margins(rows[:5120]) is None) == (
+        link == "sigmoid"
+    )  # the values are dropped
+
+
+def in_blocks(start: Any) -> Any:
+    """Return a schedule with blocks of bit planes that threads share."""
+    sch = start.represent_as("bitsliced").tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
+    return sch.simdize("b1", "bits").parallel("b0")
 
 
 class Subclass(np.ndarray):
@@ -321,7 +356,7 @@ def test_other_ways_serve_where_functions_are_off_or_cannot_be_made(monkeypatch:
         assert np.array_equal(
             predictor.predict_margin(ROWS[:5]), FOREST.predict_reference(ROWS[:5])
         )
-        assert predictor._small_batches.margins is builtin.take_none
+        assert predictor._small_batches.alone.margins is builtin.take_none
     finally:
         builtin._find_python.cache_clear()
 
@@ -330,22 +365,17 @@ def test_other_ways_serve_where_functions_are_off_or_cannot_be_made(monkeypatch:
 
 
 def test_a_thread_that_waits_gets_the_lock() -> None:
-    """Python would let it wait for the whole interval, if calls did not give the lock up."""
+    """In a loop of C code, in which Python itself lets nobody else run."""
     call, _ = builtins(build(FOREST))
-    begun, ran, interval = threading.Lock(), threading.Event(), sys.getswitchinterval()
-    thread = threading.Thread(target=lambda: begun.acquire() and ran.set())
+    begun, left = threading.Lock(), list[int]()
+    batches = itertools.repeat(ROWS[:1], 3_000_000)
+    thread = threading.Thread(target=lambda: begun.acquire() and left.append(length_hint(batches)))
     begun.acquire()
     thread.start()
-    sys.setswitchinterval(1000)
-    try:
-        begun.release()  # from here on the thread needs nothing but the lock of the interpreter
-        rows, calls = ROWS[:1], 0
-        while not ran.is_set() and calls < 1_000_000:
-            calls += call(rows) is not None
-    finally:
-        sys.setswitchinterval(interval)
+    begun.release()  # from here on the thread needs nothing but the lock of the interpreter
+    collections.deque(map(call, batches), maxlen=0)
     thread.join()
-    assert calls < 1_000_000
+    assert left[0] > 0
 
 
 def test_threads_predict_while_a_predictor_is_updated() -> None:

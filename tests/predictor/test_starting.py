@@ -107,7 +107,7 @@ for name, model in (("file", folder / "model.json"), ("forest", forest)):
 part = predictor.rounds(2, 5).predict_margin(rows)
 assert np.array_equal(part, np.load(folder / "part.npy"))
 few = rows[:3].astype(np.float32)
-assert np.array_equal(predictor.predict_margin(few), predictor._small_batches.margins(few))
+assert np.array_equal(predictor.predict_margin(few), predictor._small_batches.few.margins(few))
 assert "tvm" not in sys.modules
 """
 )

@@ -162,8 +162,9 @@ class Monitor:
         watched = self.predictor
         jobs = watched.n_jobs
         if (jobs is None or jobs is ONE) and not (args or kwargs):
-            few = watched._small_batches
-            values = few.predict_labels(rows) if watched._gives_labels else few.values(rows)
+            small = watched._small_batches
+            gives_labels, few = watched._gives_labels, small.few
+            values = small.predict_labels(rows, few) if gives_labels else few.values(rows)
             if values is not None:
                 left = self._left = self._left - 1
                 if left <= 0:
@@ -179,7 +180,7 @@ class Monitor:
         watched = self.predictor
         jobs = watched.n_jobs if n_jobs is None else n_jobs
         if (jobs is None or jobs is ONE) and iteration_range is None and which is None:
-            margins = watched._small_batches.margins(rows)
+            margins = watched._small_batches.few.margins(rows)
             if margins is not None:
                 left = self._left = self._left - 1
                 if left <= 0:
@@ -193,7 +194,7 @@ class Monitor:
         watched = self.predictor
         jobs = watched.n_jobs
         if (jobs is None or jobs is ONE) and not (args or kwargs):
-            found = watched._small_batches.probabilities(rows)
+            found = watched._small_batches.few.probabilities(rows)
             if found is not None:
                 left = self._left = self._left - 1
                 if left <= 0:

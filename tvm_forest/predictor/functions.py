@@ -10,7 +10,7 @@ values, as arrays.
 from __future__ import annotations
 
 import ctypes
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -257,19 +257,21 @@ class Functions:
         check_n_jobs("predict", n_jobs)
         return self.target.cores if n_jobs == -1 else int(n_jobs)
 
-    def count_serial(self, most: int) -> int:
+    def count_serial(self, most: int, n_jobs: int | None = None) -> int:
         """Return up to which number of rows, at most `most`, one thread reads rows in place.
 
         Larger batches use several threads, or need membership columns.
         """
+
+        def count(n_rows: int) -> int:
+            return self.count_threads(self.choose_function(n_rows, n_jobs), n_rows, n_jobs)
+
         ends = (*self.smallest_batches[1:], most + 1)
         for begin, end, function in zip(self.smallest_batches, ends, self.for_batches, strict=True):
             sizes = range(begin, min(end, most + 1))
-            if sizes and function.takes_memberships:
-                return begin - 1
-            if sizes and self.count_threads(function, sizes[-1], None) > 1:
-                alone = (n for n in sizes if self.count_threads(function, n, None) == 1)
-                return max(alone, default=begin - 1)
+            alone = 0 if function.takes_memberships else bisect_left(sizes, 2, key=count)
+            if alone < len(sizes):
+                return begin - 1 + alone
         return most
 
     # -- calls -------------------------------------------------------------------------------------

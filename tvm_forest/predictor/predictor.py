@@ -221,10 +221,11 @@ class Predictor(
         if iteration_range is None:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
+                calls = few.serial if jobs is None else few.alone
                 if self._gives_labels:
-                    found = few.predict_labels(rows)
+                    found = few.predict_labels(rows, calls)
                 else:
-                    found = few.values(rows)
+                    found = calls.values(rows)
                     found = few.predict(rows, VALUE) if found is None else found
                 if found is not None:
                     return found
@@ -232,6 +233,7 @@ class Predictor(
         margin, value = now._sums(rows, n_jobs, iteration_range, on_host=now._gives_labels)
         return choose_labels(now.forest, margin, value) if now._gives_labels else squeeze(value)
 
+    @is_waited_for
     def predict_value(
         self,
         rows: Any,
@@ -263,12 +265,13 @@ class Predictor(
         if iteration_range is None:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
-                values = few.values(rows)
+                values = (few.serial if jobs is None else few.alone).values(rows)
                 if values is not None:
                     return values
         now = self._present or self
         return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[1])
 
+    @is_waited_for
     def predict_proba(
         self, rows: Any, n_jobs: int | None = None, iteration_range: Range = None, **as_source: Any
     ) -> Array | list[Array]:
@@ -295,7 +298,7 @@ class Predictor(
         if iteration_range is None and not as_source:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
-                found = few.probabilities(rows)
+                found = (few.serial if jobs is None else few.alone).probabilities(rows)
                 if found is not None:
                     return found
         now = self._present or self
@@ -342,7 +345,7 @@ class Predictor(
         if iteration_range is None:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
             if jobs is None or (type(jobs) is int and jobs == 1):
-                margins = few.margins(rows)
+                margins = (few.serial if jobs is None else few.alone).margins(rows)
                 margins = few.predict(rows, MARGIN) if margins is None else margins
                 if margins is not None:
                     return margins

@@ -25,7 +25,6 @@ import numpy as np
 
 from ..forest import Array
 from ..layouts import BIT_PLANES, OCTETS, PERMUTED, PIECES
-from ..runtime.threads import FEW_ROWS
 from .guesses import guess
 from .hop_walks import HopWalks
 from .machines import Machine
@@ -81,8 +80,7 @@ class _Family(NamedTuple):
 
     def list_operations(self, work: Workload) -> Iterator[Operation]:
         """Yield the operations of these points, with their counts."""
-        many = (self.table.batch > FEW_ROWS).astype(np.int64)
-        yield Operation(["call few", "call"], many, 1 / self.table.batch)
+        yield self.table.name("call", 1 / self.table.batch)
         if isinstance(self.table, HopWalks):
             yield from self.table.count(work)
         else:

@@ -14,8 +14,7 @@ FLOAT64 = 1.8
 """Duration of a float64 operation relative to float32."""
 
 GUESSES = {
-    "call": 2000.0,
-    "call few": 300.0,
+    "call": 300.0,
     "code float32": 1.5,
     "code float32 1": 0.8,
     "code float32 3": 4.0,

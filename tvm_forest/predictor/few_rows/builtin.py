@@ -7,7 +7,8 @@ A builtin function consists of `runtime/threads/few_rows.ll` and a sheet, its `_
 array of words with all addresses and sizes that the code needs. It reads rows in place, and
 allocates the result array itself. It takes rows of float32 and float64 in C order, unless they are
 too many or contain refused values, and returns None for all others. It holds the GIL, but releases
-it in every 16th call and in long ones, so that other threads run soon.
+it in long calls, and now and then in short ones: Python does so itself between two calls, but not
+in loops of C code, such as `map`.
 
 The code accesses Python and numpy objects without their headers. So it is used only if their memory
 layout is as expected, which is checked once; `TVM_FOREST_BUILTIN=off` turns it off.
@@ -21,7 +22,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -29,6 +29,7 @@ import numpy as np
 from ...errors import BuildError
 from ...forest import Array, Forest
 from ...runtime.linked import LinkedLibrary
+from ...runtime.threads import FEW_ROWS
 from ...runtime.threads.pool import POOL
 from ...system.late import import_late
 from ...system.process.locks import holds_off_forks
@@ -191,17 +192,20 @@ class _Sheet(np.ndarray):
             python: see `_find_python`.
         """
         forest, results = functions.forest, functions.result_dtypes
-        width, dropped = forest.row_width, (len(results) - (not wanted.form)) * forest.n_outputs
-        kind = KINDS.index(forest.row_dtype)
-        row_bytes = [8 * (dropped + width * (given != kind)) for given in range(len(KINDS))]
+        width, kind = forest.row_width, KINDS.index(forest.row_dtype)
+        dropped = [x.itemsize for at, x in enumerate(results) if wanted.form or at != wanted.place]
+        copied = width * np.dtype(forest.row_dtype).itemsize
+        kept = forest.n_outputs * sum(dropped)
+        row_bytes = [kept + copied * (given != kind) for given in range(len(KINDS))]
         is_class = wanted.form > PAIRS
         dtype = np.dtype(np.int64) if is_class else results[wanted.place]
         columns = 1 if is_class else 2 if wanted.form == PAIRS else forest.n_outputs
         bits = [8 * x.itemsize for x in results]
         calls = list[int]()
-        ends = [x for x in functions.smallest_batches if x <= most] + [most + 1]
-        for (begin, end), bound in zip(pairwise(ends), functions.for_batches, strict=False):
-            calls += [bound.serial.__chandle__(), bound.model[0].value] * (end - begin)
+        by_size = zip(functions.smallest_batches, functions.for_batches, strict=True)
+        for begin, bound in reversed([x for x in by_size if x[0] <= most]):
+            calls += [begin, max(1, bound.rows_per_block)]
+            calls += [bound.serial.__chandle__(), bound.model[0].value]
         words = [
             *python,
             *(0, -(-STEPS_WITH_LOCK // max(1, functions.steps_per_row))),
@@ -210,7 +214,7 @@ class _Sheet(np.ndarray):
             *(width, 1, forest.n_outputs, 1, wanted.place, len(results)),
             *(bits + [0] * 2)[:3],
             *(wanted.form, int(np.float64(wanted.bound).view(np.uint64)), dtype.num, columns),
-            *calls,
+            *(FEW_ROWS, *calls),
         ]
         sheet = np.array(words, np.uint64).view(cls)
         sheet.functions = functions

@@ -1,4 +1,4 @@
-"""Predicts few rows that builtin functions do not take, with buffers that are reused.
+"""Predicts rows on the caller's thread: by builtin functions, or a few with buffers that stay.
 
 takes: rows as users pass them, Functions; gives: margins or values, or None for the slow path.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...forest import Array, Forest
+from ...runtime.threads import FEW_ROWS
 from ...system.late import import_late
 from ...system.process.ending import is_waited_for
 from ..functions import Functions
@@ -27,6 +28,9 @@ else:
 
 MAX_BYTES = 1 << 15
 """Most bytes of rows for the fast path."""
+
+_MOST = {"serial": (1 << 40, None), "alone": (1 << 40, 1), "few": (FEW_ROWS, None)}
+"""Most rows, and `n_jobs`, of the calls that the builtin functions of each attribute take."""
 
 MARGIN, VALUE = 0, 1
 """Indices of the results in `_Frame.results`."""
@@ -54,25 +58,27 @@ class _Frame(NamedTuple):
 
 
 class SmallBatches:
-    """Predicts few rows on the caller's thread.
+    """Predicts rows on the caller's thread.
 
     Attributes:
-        margins, values, probabilities, classes: functions of few rows, which return None for rows
-            that they do not take; made when the first of them is asked for, see `builtin.Calls`.
+        serial: builtin functions for calls with `n_jobs` None, which leave batches of several
+            threads to others. These three are made when they are first asked for.
+        alone: those for calls on one thread.
+        few: those for at most `FEW_ROWS` rows.
         labels: the label of each class; None if it is the number of the class.
         frames: unused frames, by number of rows.
     """
 
-    margins: builtin.Predict
-    values: builtin.Predict
-    probabilities: builtin.Predict
-    classes: builtin.Predict
+    serial: builtin.Calls
+    alone: builtin.Calls
+    few: builtin.Calls
 
     def __init__(self, functions: Functions, max_rows: int) -> None:
         self._functions, forest = functions, functions.forest
         self._row_dtype, self._width = np.dtype(forest.row_dtype), forest.row_width
         self._refuses = forest.looks_at_values
         changes = forest.needs_cleaning or forest.encoder is not None
+        self._reads_in_place = bool(max_rows) and not changes
         most = min(max_rows, MAX_BYTES // max(1, self._width * self._row_dtype.itemsize))
         self._most = functions.count_serial(most) if most and not changes else 0
         self.labels = forest.labels
@@ -82,14 +88,16 @@ class SmallBatches:
         self.frames: dict[int, list[_Frame]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if name not in builtin.Calls._fields:
+        if name not in _MOST:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        self.__dict__ |= builtin.bind(self._functions, self._most)._asdict()
-        return self.__dict__[name]
+        functions, (most, n_jobs) = self._functions, _MOST[name]
+        most = functions.count_serial(most, n_jobs) if self._reads_in_place else 0
+        calls = self.__dict__[name] = builtin.bind(functions, most)
+        return calls
 
-    def predict_labels(self, rows: Any) -> Array | None:
+    def predict_labels(self, rows: Any, calls: builtin.Calls) -> Array | None:
         """Return the label of each row; None if rows must take the slow path."""
-        classes = self.classes(rows)
+        classes = calls.classes(rows)
         return classes if classes is None or self.labels is None else self.labels[classes]
 
     def predict(self, rows: Any, result: int) -> Array | None:

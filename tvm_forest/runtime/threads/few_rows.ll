@@ -19,8 +19,8 @@
   ; numpy's class of arrays, PyArray_New, None, Py_IncRef, Py_DecRef, PyEval_SaveThread and
   ; PyEval_RestoreThread
   i64, i64, i64,
-  ; calls so far, rows from which a call lets other threads run, what numbers are refused, see
-  ; `tvm_forest_find`
+  ; rows since other threads could run, rows from which a call lets them run, what numbers are
+  ; refused, see `tvm_forest_find`
   i64, [2 x i64], [2 x i64], [2 x i64],
   ; the kind that compiled functions read, most rows of a call by the kind that is given, strides of
   ; rows, strides of results
@@ -29,8 +29,10 @@
   i64, double, i64, i64,
   ; what is given of it, see `tvm_forest_give`, a bound for that, and the number of dtype and the
   ; columns of what is given
-  [0 x [2 x ptr]]
-  ; by number of rows, from 1 on: the function, and the table of the model's addresses
+  i64, [0 x [4 x ptr]]
+  ; most rows of a call whose last block may be partly filled; functions, that of the largest batches
+  ; first, each with its least rows, the rows of a block, its address, and the table of the model's
+  ; addresses
 }
 
 declare double @llvm.fabs.f64(double)
@@ -113,6 +115,39 @@ define internal ptr @tvm_forest_predict_few(ptr %sheet, ptr %array, i64 %given) 
   %width_at = getelementptr %sheet, ptr %sheet, i32 0, i32 12
   %width = load i64, ptr %width_at
   %cells = mul i64 %n_rows, %width
+  br label %find
+
+find:
+  %entry = phi i64 [ 0, %0 ], [ %smaller, %pass ]
+  %begin_at = getelementptr %sheet, ptr %sheet, i32 0, i32 22, i64 %entry, i64 0
+  %begin = load i64, ptr %begin_at
+  %serves = icmp uge i64 %n_rows, %begin
+  br i1 %serves, label %serve, label %pass
+
+pass:
+  %smaller = add i64 %entry, 1
+  br label %find
+
+serve:
+  %function_at = getelementptr %sheet, ptr %sheet, i32 0, i32 22, i64 %entry, i64 2
+  %function = load ptr, ptr %function_at
+  %table_at = getelementptr %sheet, ptr %sheet, i32 0, i32 22, i64 %entry, i64 3
+  %table = load ptr, ptr %table_at
+  %few_at = getelementptr %sheet, ptr %sheet, i32 0, i32 21
+  %few = load i64, ptr %few_at
+  %are_few = icmp ule i64 %n_rows, %few
+  br i1 %are_few, label %read, label %divide
+
+divide:
+  %block_at = getelementptr %sheet, ptr %sheet, i32 0, i32 22, i64 %entry, i64 1
+  %block = load i64, ptr %block_at
+  %rest = urem i64 %n_rows, %block
+  %is_filled = icmp eq i64 %rest, 0
+  %is_in_one = icmp ult i64 %n_rows, %block
+  %wastes_none = or i1 %is_filled, %is_in_one
+  br i1 %wastes_none, label %read, label %refuse
+
+read:
   %row_kind_at = getelementptr %sheet, ptr %sheet, i32 0, i32 10
   %row_kind = load i64, ptr %row_kind_at
   %is_double = icmp eq i64 %row_kind, 1
@@ -120,12 +155,14 @@ define internal ptr @tvm_forest_predict_few(ptr %sheet, ptr %array, i64 %given) 
   br i1 %is_same, label %ready, label %convert
 
 convert:
-  %copy = alloca double, i64 %cells, align 64
+  %cell_shift = select i1 %is_double, i64 3, i64 2
+  %copy_bytes = shl i64 %cells, %cell_shift
+  %copy = alloca i8, i64 %copy_bytes, align 64
   call void @tvm_forest_convert(ptr %data, ptr %copy, i64 %cells, i1 %is_double)
   br label %ready
 
 ready:
-  %rows = phi ptr [ %data, %0 ], [ %copy, %convert ]
+  %rows = phi ptr [ %data, %read ], [ %copy, %convert ]
   %refuses_at = getelementptr %sheet, ptr %sheet, i32 0, i32 9
   %refuses = load i64, ptr %refuses_at
   %takes_all = icmp eq i64 %refuses, 0
@@ -174,11 +211,6 @@ tell:
   call void @tvm_forest_set_tensor(
     ptr %tensors, ptr %arguments, ptr %rows, i64 %row_bits, ptr %row_shape, ptr %row_steps
   )
-  %last = sub i64 %n_rows, 1
-  %function_at = getelementptr %sheet, ptr %sheet, i32 0, i32 21, i64 %last, i64 0
-  %function = load ptr, ptr %function_at
-  %table_at = getelementptr %sheet, ptr %sheet, i32 0, i32 21, i64 %last, i64 1
-  %table = load ptr, ptr %table_at
   %second = getelementptr %any, ptr %arguments, i64 1
   %addresses = insertvalue %any { i32 4, i32 0, ptr null }, ptr %table, 2    ; 4: an address
   store %any %addresses, ptr %second
@@ -198,18 +230,20 @@ next:
   %at = phi i64 [ 0, %tell ], [ %following, %add ]
   %scores = phi ptr [ null, %tell ], [ %scores_here, %add ]
   %score_bits = phi i64 [ 0, %tell ], [ %bits_here, %add ]
+  %bits_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %at
+  %bits = load i64, ptr %bits_at
   %is_wanted = icmp eq i64 %at, %place
   %is_in_place = and i1 %is_wanted, %is_given
   br i1 %is_in_place, label %add, label %drop
 
 drop:
-  %dropped = alloca double, i64 %numbers, align 64
+  %bytes = lshr i64 %bits, 3
+  %dropped_bytes = mul i64 %numbers, %bytes
+  %dropped = alloca i8, i64 %dropped_bytes, align 64
   br label %add
 
 add:
   %memory = phi ptr [ %made_data, %next ], [ %dropped, %drop ]
-  %bits_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %at
-  %bits = load i64, ptr %bits_at
   %scores_here = select i1 %is_wanted, ptr %memory, ptr %scores
   %bits_here = select i1 %is_wanted, i64 %bits, i64 %score_bits
   %following = add i64 %at, 1
@@ -229,13 +263,17 @@ choose:
   %long_at = getelementptr %sheet, ptr %sheet, i32 0, i32 8
   %long = load i64, ptr %long_at
   %is_long = icmp uge i64 %n_rows, %long
-  %calls_at = getelementptr %sheet, ptr %sheet, i32 0, i32 7
-  %calls = load i64, ptr %calls_at
-  %more_calls = add i64 %calls, 1
-  store i64 %more_calls, ptr %calls_at
-  %turn = and i64 %more_calls, 15
-  %is_turn = icmp eq i64 %turn, 0
+  ; Other threads run during long calls, and during one of so many short calls as take about 10 ms.
+  ; If they were asked more often, a thread that waits would be woken, come too late and begin to wait
+  ; anew, and never have waited for the 5 ms after which Python hands its lock over.
+  %served_at = getelementptr %sheet, ptr %sheet, i32 0, i32 7
+  %before = load i64, ptr %served_at
+  %served = add i64 %before, %n_rows
+  %enough = shl i64 %long, 10
+  %is_turn = icmp uge i64 %served, %enough
   %lets_others = or i1 %is_long, %is_turn
+  %still_served = select i1 %lets_others, i64 0, i64 %served
+  store i64 %still_served, ptr %served_at
   br i1 %lets_others, label %release, label %keep
 
 keep:
