@@ -224,9 +224,8 @@ class Predictor(
                 calls = few.serial if jobs is None else few.alone
                 if self._gives_labels:
                     found = few.predict_labels(rows, calls)
-                else:
-                    found = calls.values(rows)
-                    found = few.predict(rows, VALUE) if found is None else found
+                elif (found := calls.values(rows)) is None:
+                    found = few.predict(rows, VALUE)
                 if found is not None:
                     return found
         now = self._present or self
