@@ -53,8 +53,12 @@ MEASURED = {
     "zen4": Measured("Zen 4", {"kind": "llvm"}, ("znver4",)),
     "zen5": Measured(
         *("Zen 5", {"kind": "llvm"}, ("znver5",), ("avx512_vp2intersect",), "zen4"),
-        ("wait memory", "wait model third", "wait plane"),
-        {
+        kept=(
+            *(f"wait memory {x}" for x in ("nodes", "tiles", "vectors")),
+            *("wait model third", "wait plane"),
+        ),
+        factors={
+            **{"wait third small trees": 0.5, "wait memory small trees": 0.27},
             **{"wait third pieces": 1.0, "wait third": 1.5, "walk octets": 1.2},
             **{"walk packed, trees 8": 1.08, "walk ranked, trees 16": 1.24},
         },

@@ -47,6 +47,7 @@ GUESSES = {
     "walk vector test": 3.0,
     "walk category": 0.4,
     "wait second": 1.0,
+    "wait second levels": 3.0,
     "wait second pieces": 0.3,
     "wait third": 4.0,
     "wait third pieces": 1.0,

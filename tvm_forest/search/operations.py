@@ -46,6 +46,9 @@ CODED_ROWS = 64
 SLOT_BYTES, SELECTION_BYTES = 4.0, 8.0
 """Sizes of a slot of a complete tree, and of a selection, in bytes."""
 
+NODE_BYTES = 4.0
+"""Bytes of an inner node of trees that are walked by permutes."""
+
 
 class Ways(NamedTuple):
     """A property of many points, by its distinct values.
@@ -189,6 +192,11 @@ def count_permutes(table: PointTable, work: Workload) -> Iterator[Operation]:
     yield table.name(f"walk {PERMUTED} wide", work.wide_hops * waste)
     columns = -(-work.forest.searches // PERMUTED_COLUMNS)
     yield table.name(f"walk {PERMUTED} columns", hops * columns)
+    rows = np.minimum(table.batch, table.block)
+    size = NODE_BYTES * (work.forest.n_nodes - work.leaves) + work.threshold_bytes * work.leaves
+    for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
+        lines = max(0.0, 1 - capacity / size) * size / LINE_BYTES
+        yield table.name(f"wait {level} {PERMUTED}", lines / rows)
     ways = Ways([f"{PERMUTED} {work.leaf_table or 'far'}"], table.alike.of)
     yield from table.count_leaves(work, ways, waste)
     yield table.name(f"start {PERMUTED}", work.hops / np.minimum(table.block, table.batch))

@@ -157,7 +157,8 @@ def _list_permutes() -> Iterator[Cell]:
     lopsided = (LOPSIDED, LOPSIDED._replace(features=64))
     blocks = sorted(LANE_COUNTS["permute"])
     points = [_vector_point(PERMUTED, x, "permute") for x in (blocks[0], blocks[-1])]
-    for shape in (SHALLOW, NARROW, SMALL, more, *lopsided, NARROW._replace(trees=600), SECOND):
+    deep = (NARROW._replace(trees=600), SECOND, THIRD)
+    for shape in (SHALLOW, NARROW, SMALL, more, *lopsided, *deep):
         yield from _spread(shape, points)
 
 
