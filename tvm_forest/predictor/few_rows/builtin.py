@@ -49,9 +49,6 @@ Code = TypeVar("Code")
 
 Predict: TypeAlias = Callable[[Any], Array | None]
 
-MAX_STACK_BYTES = 1 << 14
-"""Stack memory of a call: converted rows, and results that are not returned."""
-
 STEPS_WITH_LOCK = 4096
 """Hops and leaves of a batch, over all rows and trees, from which a call releases the GIL.
 Releasing it takes some microseconds, which is little compared with such a call."""
@@ -194,9 +191,6 @@ class _Sheet(np.ndarray):
         forest, results = functions.forest, functions.result_dtypes
         width, kind = forest.row_width, KINDS.index(forest.row_dtype)
         dropped = [x.itemsize for at, x in enumerate(results) if wanted.form or at != wanted.place]
-        copied = width * np.dtype(forest.row_dtype).itemsize
-        kept = forest.n_outputs * sum(dropped)
-        row_bytes = [kept + copied * (given != kind) for given in range(len(KINDS))]
         is_class = wanted.form > PAIRS
         dtype = np.dtype(np.int64) if is_class else results[wanted.place]
         columns = 1 if is_class else 2 if wanted.form == PAIRS else forest.n_outputs
@@ -210,7 +204,7 @@ class _Sheet(np.ndarray):
             *python,
             *(0, -(-STEPS_WITH_LOCK // max(1, functions.steps_per_row))),
             *(sum(REFUSALS.get(x, 0) for x in set(forest.refuses)), kind),
-            *(min(most, MAX_STACK_BYTES // x) if x else most for x in row_bytes),
+            *(most, forest.n_outputs * sum(dropped)),
             *(width, 1, forest.n_outputs, 1, wanted.place, len(results)),
             *(bits + [0] * 2)[:3],
             *(wanted.form, int(np.float64(wanted.bound).view(np.uint64)), dtype.num, columns),

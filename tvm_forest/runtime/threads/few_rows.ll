@@ -22,8 +22,8 @@
   ; rows since other threads could run, rows from which a call lets them run, what numbers are
   ; refused, see `tvm_forest_find`
   i64, [2 x i64], [2 x i64], [2 x i64],
-  ; the kind that compiled functions read, most rows of a call by the kind that is given, strides of
-  ; rows, strides of results
+  ; the kind that compiled functions read, most rows of a call and the bytes a row of results that are
+  ; dropped, strides of rows, strides of results
   i64, i64, [3 x i64],
   ; which result is wanted, how many there are, for each its bits
   i64, double, i64, i64,
@@ -81,7 +81,7 @@ look:
 
 count:
   %given = zext i32 %kind to i64
-  %most_at = getelementptr %sheet, ptr %sheet, i32 0, i32 11, i64 %given
+  %most_at = getelementptr %sheet, ptr %sheet, i32 0, i32 11, i64 0
   %most = load i64, ptr %most_at
   %last = sub i64 %n_rows, 1
   %are_few = icmp ult i64 %last, %most
@@ -105,8 +105,83 @@ define internal ptr @tvm_forest_none(ptr %sheet) noinline {
   ret ptr %none
 }
 
-; Returns a new array, None, or null if Python has no memory for an array.
+; Returns a new array, None, or null if Python has no memory for an array. Rows of the other kind are
+; converted, and results that are not wanted are written somewhere: on the stack, or, if that takes
+; more than 16 KB, in an array of numpy's, since a thread may have a small stack.
 define internal ptr @tvm_forest_predict_few(ptr %sheet, ptr %array, i64 %given) {
+  %shape_at = getelementptr %array, ptr %array, i32 0, i32 4
+  %shape = load ptr, ptr %shape_at
+  %n_rows = load i64, ptr %shape
+  %width_at = getelementptr %sheet, ptr %sheet, i32 0, i32 12
+  %width = load i64, ptr %width_at
+  %row_kind_at = getelementptr %sheet, ptr %sheet, i32 0, i32 10
+  %row_kind = load i64, ptr %row_kind_at
+  %is_same = icmp eq i64 %row_kind, %given
+  %shift = add i64 %row_kind, 2
+  %cells = mul i64 %n_rows, %width
+  %converted = shl i64 %cells, %shift
+  %copied = select i1 %is_same, i64 0, i64 %converted
+  %dropped_at = getelementptr %sheet, ptr %sheet, i32 0, i32 11, i64 1
+  %dropped_of_row = load i64, ptr %dropped_at
+  %dropped = mul i64 %n_rows, %dropped_of_row
+  %needed = add i64 %copied, %dropped
+  %needs_none = icmp eq i64 %needed, 0
+  br i1 %needs_none, label %directly, label %measure
+
+directly:
+  %predicted = call ptr @tvm_forest_predict_with(ptr %sheet, ptr %array, i64 %given, ptr null)
+  ret ptr %predicted
+
+measure:
+  %bytes = add i64 %needed, 256    ; up to 63 between one part and the next
+  %is_small = icmp ule i64 %bytes, 16384
+  br i1 %is_small, label %on_stack, label %on_heap
+
+on_stack:
+  %near = alloca i8, i64 %bytes, align 64
+  %predicted_near = call ptr @tvm_forest_predict_with(
+    ptr %sheet, ptr %array, i64 %given, ptr %near
+  )
+  ret ptr %predicted_near
+
+on_heap:
+  %size = alloca i64
+  store i64 %bytes, ptr %size
+  %array_type = load ptr, ptr %sheet
+  %new_at = getelementptr %sheet, ptr %sheet, i32 0, i32 1
+  %new = load ptr, ptr %new_at
+  %made = call ptr %new(
+    ptr %array_type, i32 1, ptr %size, i32 2, ptr null, ptr null, i32 0, i32 0, ptr null
+  )    ; 2: bytes
+  %is_full = icmp eq ptr %made, null
+  br i1 %is_full, label %leave, label %use
+
+use:
+  %memory_at = getelementptr %array, ptr %made, i32 0, i32 2
+  %memory = load ptr, ptr %memory_at
+  %predicted_far = call ptr @tvm_forest_predict_with(
+    ptr %sheet, ptr %array, i64 %given, ptr %memory
+  )
+  %dec_ref_at = getelementptr %sheet, ptr %sheet, i32 0, i32 4
+  %dec_ref = load ptr, ptr %dec_ref_at
+  call void %dec_ref(ptr %made)
+  ret ptr %predicted_far
+
+leave:
+  ret ptr null
+}
+
+; Returns a multiple of 64 bytes, since caches and vectors have lines of so many.
+define internal i64 @tvm_forest_whole_lines(i64 %bytes) alwaysinline {
+  %more = add i64 %bytes, 63
+  %whole = and i64 %more, -64
+  ret i64 %whole
+}
+
+; The same, with memory for what is needed besides.
+define internal ptr @tvm_forest_predict_with(
+  ptr %sheet, ptr %array, i64 %given, ptr %memory_besides
+) {
   %data_at = getelementptr %array, ptr %array, i32 0, i32 2
   %data = load ptr, ptr %data_at
   %row_shape_at = getelementptr %array, ptr %array, i32 0, i32 4
@@ -157,12 +232,14 @@ read:
 convert:
   %cell_shift = select i1 %is_double, i64 3, i64 2
   %copy_bytes = shl i64 %cells, %cell_shift
-  %copy = alloca i8, i64 %copy_bytes, align 64
-  call void @tvm_forest_convert(ptr %data, ptr %copy, i64 %cells, i1 %is_double)
+  call void @tvm_forest_convert(ptr %data, ptr %memory_besides, i64 %cells, i1 %is_double)
+  %copy_lines = call i64 @tvm_forest_whole_lines(i64 %copy_bytes)
+  %behind_copy = getelementptr i8, ptr %memory_besides, i64 %copy_lines
   br label %ready
 
 ready:
-  %rows = phi ptr [ %data, %read ], [ %copy, %convert ]
+  %rows = phi ptr [ %data, %read ], [ %memory_besides, %convert ]
+  %free = phi ptr [ %memory_besides, %read ], [ %behind_copy, %convert ]
   %refuses_at = getelementptr %sheet, ptr %sheet, i32 0, i32 9
   %refuses = load i64, ptr %refuses_at
   %takes_all = icmp eq i64 %refuses, 0
@@ -230,6 +307,7 @@ next:
   %at = phi i64 [ 0, %tell ], [ %following, %add ]
   %scores = phi ptr [ null, %tell ], [ %scores_here, %add ]
   %score_bits = phi i64 [ 0, %tell ], [ %bits_here, %add ]
+  %still_free = phi ptr [ %free, %tell ], [ %free_behind, %add ]
   %bits_at = getelementptr %sheet, ptr %sheet, i32 0, i32 16, i64 %at
   %bits = load i64, ptr %bits_at
   %is_wanted = icmp eq i64 %at, %place
@@ -239,11 +317,13 @@ next:
 drop:
   %bytes = lshr i64 %bits, 3
   %dropped_bytes = mul i64 %numbers, %bytes
-  %dropped = alloca i8, i64 %dropped_bytes, align 64
+  %dropped_lines = call i64 @tvm_forest_whole_lines(i64 %dropped_bytes)
+  %behind_dropped = getelementptr i8, ptr %still_free, i64 %dropped_lines
   br label %add
 
 add:
-  %memory = phi ptr [ %made_data, %next ], [ %dropped, %drop ]
+  %memory = phi ptr [ %made_data, %next ], [ %still_free, %drop ]
+  %free_behind = phi ptr [ %still_free, %next ], [ %behind_dropped, %drop ]
   %scores_here = select i1 %is_wanted, ptr %memory, ptr %scores
   %bits_here = select i1 %is_wanted, i64 %bits, i64 %score_bits
   %following = add i64 %at, 1
