@@ -18,7 +18,7 @@ import sklearn_models as cases
 import tvm_forest
 from sklearn_models import MODELS, classes, data, leaves, margins, probe_rows, values
 from tvm_forest import load
-from tvm_forest.errors import ModelFormatError, UnsupportedModel
+from tvm_forest.errors import InputError, ModelFormatError, UnsupportedModel
 from tvm_forest.forest import choose_labels
 
 N = 1500
@@ -279,3 +279,25 @@ def test_a_damaged_tree_names_its_node() -> None:
     model._predictors[1][0].nodes["left"][0] = 10_000
     with pytest.raises(ModelFormatError, match="'trees'.*tree 1, node 0 has left child 10000"):
         load(model)
+
+
+@pytest.mark.parametrize("infinity", [np.inf, -np.inf])
+def test_infinities_are_refused_in_columns_of_categories_as_scikit_learn_does(
+    infinity: float,
+) -> None:
+    model = with_column([0, 1, 2, 5])
+    predictor = tvm_forest.build(model, schedule=lambda start: start)
+    rows = np.zeros((4, 2))
+    rows[2, 1] = infinity
+    assert np.array_equal(predictor.predict(rows), model.predict(rows))
+    rows[1, 0] = infinity
+    with pytest.raises(ValueError, match="infinity"):
+        model.predict(rows)
+    for given in (rows, rows.astype(np.float32), np.tile(rows, (100, 1))):
+        with pytest.raises(
+            InputError, match="row 1, column 0 is -?inf as float64, which the model"
+        ):
+            predictor.predict(given)
+    rows[1, 0] = np.nan  # as the error says
+    assert np.array_equal(predictor.predict(rows), model.predict(rows))
+    assert tvm_forest.verify(model, n_rows=100).ok

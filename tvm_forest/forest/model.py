@@ -155,6 +155,17 @@ class Forest(Trees, InputMeaning, OutputMeaning, ShownAsTable, AsksOnce):
         """
         return replace(self, refuses_unseen=unseen.choose_columns(self, columns))
 
+    @property
+    def finite_columns(self) -> tuple[int, ...]:
+        """Columns in which the source object refuses infinities: scikit-learn's of categories."""
+        is_encoded = self.source.startswith("scikit-learn HistGradientBoosting")
+        return tuple(self.known_by_column) if is_encoded else ()
+
+    @property
+    def looks_at_values(self) -> bool:
+        """Whether the values of rows must be checked, because some are refused."""
+        return bool(self.refuses or self.refuses_unseen or self.finite_columns)
+
     @cached_property
     def known_by_column(self) -> dict[int, Array]:
         """The known categories, see `refuse_unseen`, by column of the users' rows."""

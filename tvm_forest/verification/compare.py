@@ -77,6 +77,8 @@ def verify(model: Any, forest: Forest, predictor: Predictor, rows: Any, n_rows: 
     accepted = np.ones(len(every), bool)
     for word in UNWANTED.keys() & set(forest.refuses):
         accepted &= ~UNWANTED[word](every).any(axis=1)
+    finite = every[:, list(forest.finite_columns)]  # objects, if categories have labels
+    accepted &= ~((finite == np.inf) | (finite == -np.inf)).any(axis=1)
     chosen = every[accepted]
     sums = predictor.predict_margin(chosen), predictor.predict_value(chosen)
     margin, value = (array.reshape(-1, forest.n_outputs) for array in sums)

@@ -129,11 +129,6 @@ class InputMeaning:
         return spelled if spelled in known else str(name)
 
     @property
-    def looks_at_values(self) -> bool:
-        """Whether the values of rows must be checked, because some are refused."""
-        return bool(self.refuses or self.refuses_unseen)
-
-    @property
     def row_width(self) -> int:
         """Number of columns of clean rows: F without the membership columns."""
         return self.n_features - len(self.derived)

@@ -195,6 +195,7 @@ class _Sheet(np.ndarray):
         dtype = np.dtype(np.int64) if is_class else results[wanted.place]
         columns = 1 if is_class else 2 if wanted.form == PAIRS else forest.n_outputs
         bits = [8 * x.itemsize for x in results]
+        refused = {*forest.refuses, *["inf"] * bool(forest.finite_columns)}
         calls = list[int]()
         by_size = zip(functions.smallest_batches, functions.for_batches, strict=True)
         for begin, bound in reversed([x for x in by_size if x[0] <= most]):
@@ -203,7 +204,7 @@ class _Sheet(np.ndarray):
         words = [
             *python,
             *(0, -(-STEPS_WITH_LOCK // max(1, functions.steps_per_row))),
-            *(sum(REFUSALS.get(x, 0) for x in set(forest.refuses)), kind),
+            *(sum(REFUSALS.get(x, 0) for x in refused), kind),
             *(most, forest.n_outputs * sum(dropped)),
             *(width, 1, forest.n_outputs, 1, wanted.place, len(results)),
             *(bits + [0] * 2)[:3],

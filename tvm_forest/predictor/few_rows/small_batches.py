@@ -30,8 +30,11 @@ MAX_BYTES = 1 << 15
 """Most bytes of rows for the fast path."""
 
 _MOST = {"serial": (1 << 16, None), "alone": (1 << 16, 1), "few": (FEW_ROWS, None)}
-"""Most rows, and `n_jobs`, of the calls that the builtin functions of each attribute take; for more
-rows the longer way takes no longer, and other threads run while it checks them."""
+"""Most rows, and `n_jobs`, of the calls that the builtin functions of each attribute take."""
+
+MOST_CELLS = 1 << 19
+"""Most values of rows that builtin functions take: checks and conversions of so many hold Python's
+lock for up to half a millisecond, and for more the longer way takes hardly longer."""
 
 MARGIN, VALUE = 0, 1
 """Indices of the results in `_Frame.results`."""
@@ -92,6 +95,7 @@ class SmallBatches:
         if name not in _MOST:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         functions, (most, n_jobs) = self._functions, _MOST[name]
+        most = min(most, MOST_CELLS // max(1, self._width))
         most = functions.count_serial(most, n_jobs) if self._reads_in_place else 0
         calls = self.__dict__[name] = builtin.bind(functions, most)
         return calls

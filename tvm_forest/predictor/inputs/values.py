@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import RowError
 from ...forest import Array, CategoryRule, Forest
 from ...forest.memberships import mark_missing
 from .checks import row_refusal
@@ -39,16 +40,25 @@ def check_values(array: Array, forest: Forest) -> None:
     for word, find in UNWANTED.items():
         unwanted = find(array)
         if word in forest.refuses and unwanted.any():
-            row, column = np.unravel_index(np.argmax(unwanted), unwanted.shape)
-            names = forest.feature_names
-            name = "" if names is None else f" ('{names[column]}')"
-            remedy = _REMEDIES[word].format(dtype=array.dtype)
-            value = "NaN" if word == "nan" else array[row, column]
-            raise row_refusal(
-                int(row),
-                f"column {column}{name} is {value} as {array.dtype}, which the model refuses; "
-                f"{remedy}",
-            )
+            raise _refusal(array, unwanted, forest, _REMEDIES[word].format(dtype=array.dtype))
+    unwanted = np.zeros(array.shape, bool)
+    if forest.finite_columns:
+        columns = list(forest.finite_columns)
+        unwanted[:, columns] = np.isinf(array[:, columns])
+    if unwanted.any():
+        raise _refusal(array, unwanted, forest, "give NaN for an unknown category")
+
+
+def _refusal(array: Array, unwanted: Array, forest: Forest, remedy: str) -> RowError:
+    """Return the error about the first unwanted value, bool (R, row_width), of rows."""
+    row, column = np.unravel_index(np.argmax(unwanted), unwanted.shape)
+    names = forest.feature_names
+    name = "" if names is None else f" ('{names[column]}')"
+    value = "NaN" if np.isnan(array[row, column]) else array[row, column]
+    return row_refusal(
+        int(row),
+        f"column {column}{name} is {value} as {array.dtype}, which the model refuses; {remedy}",
+    )
 
 
 def _check_codes(array: Array, forest: Forest) -> None:

@@ -107,7 +107,7 @@ define internal ptr @tvm_forest_none(ptr %sheet) noinline {
 
 ; Returns a new array, None, or null if Python has no memory for an array. Rows of the other kind are
 ; converted, and results that are not wanted are written somewhere: on the stack, or, if that takes
-; more than 16 KB, in an array of numpy's, since a thread may have a small stack.
+; more than 8 KB, in an array of numpy's, since a thread may have a small stack.
 define internal ptr @tvm_forest_predict_few(ptr %sheet, ptr %array, i64 %given) {
   %shape_at = getelementptr %array, ptr %array, i32 0, i32 4
   %shape = load ptr, ptr %shape_at
@@ -134,7 +134,7 @@ directly:
 
 measure:
   %bytes = add i64 %needed, 256    ; up to 63 between one part and the next
-  %is_small = icmp ule i64 %bytes, 16384
+  %is_small = icmp ule i64 %bytes, 8192
   br i1 %is_small, label %on_stack, label %on_heap
 
 on_stack:

@@ -211,6 +211,8 @@ def make_setup(
     for word, is_refused in (("nan", np.isnan), ("inf", np.isinf)):
         if word in forest.refuses:
             checks[is_refused(checks)] = 0
+    finite = checks[:, (columns := list(forest.finite_columns))]
+    checks[:, columns] = np.where(np.isinf(finite), 0, finite)
     margins = forest.predict_reference(checks)
     name = f"typical {seed}" if rows is None else hashlib.sha256(pool.tobytes()).hexdigest()
     return measure.TrialSetup(forest, target, pool, checks, margins, n_jobs), name
