@@ -344,7 +344,7 @@ def test_a_folder_without_room_is_named_and_how_to_name_another(monkeypatch: Any
 LITTLE_ROOM = """
 import io, resource, numpy as np, tvm_forest
 from forests import drawn_forest
-resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))  # stands for a full disk
+resource.setrlimit(resource.RLIMIT_FSIZE, (48_000, 48_000))  # stands for a full disk
 forest = drawn_forest(20, 4)
 schedule = tvm_forest.new_schedule(forest).tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
 predictor = tvm_forest.build(forest, schedule=schedule.parallel("b0"))
