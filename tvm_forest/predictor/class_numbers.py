@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import InputError, UnsupportedModel
 from ..forest import Array, Forest, choose_classes, split_by_target
 from ..system.late import import_late
+from ..system.process.ending import is_waited_for
 from ..system.process.locks import cached_property
 from .inputs.checks import as_array
 from .parts.rounds import refuse_which
@@ -32,6 +33,7 @@ class ClassMethods:
     forest: Forest
     _present: Any
     _sums: Any
+    _small_batches: Any
     _predict_class_early: Any
 
     @property
@@ -75,6 +77,7 @@ class ClassMethods:
             "leaves; give them to tvm_forest.build_quantiles"
         )
 
+    @is_waited_for
     def predict_class(
         self,
         rows: Any,
@@ -133,6 +136,11 @@ class ClassMethods:
             )
         if early_exit and iteration_range is None:
             return self._predict_class_early(rows, n_jobs, ask_after).astype(dtype)
+        jobs, few = _choose_jobs(self, n_jobs), now._small_batches
+        if iteration_range is None and (jobs is None or (type(jobs) is int and jobs == 1)):
+            classes = (few.serial if jobs is None else few.alone).classes(rows)
+            if classes is not None:
+                return classes.astype(dtype)
         margin, value = now._sums(rows, n_jobs, iteration_range)
         return choose_classes(now.forest, margin, value).astype(dtype)
 
