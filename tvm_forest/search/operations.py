@@ -155,6 +155,7 @@ def count_planes(table: PointTable, work: Workload) -> Iterator[Operation]:
     counts = {"slot": slots, "selection": selections, kind: asked, "category": named}
     for name, count in counts.items():
         yield table.name_by(table.blocks, f"walk {name} ", count / rows)
+    yield table.name(f"start {BIT_PLANES}", 1 / rows)
     size = SLOT_BYTES * slots + SELECTION_BYTES * selections
     size += work.threshold_bytes * work.leaves + work.vectors.nbytes
     lines = (slots + 3 * selections) * plane / LINE_BYTES
@@ -195,8 +196,8 @@ def count_permutes(table: PointTable, work: Workload) -> Iterator[Operation]:
     rows = np.minimum(table.batch, table.block)
     size = NODE_BYTES * (work.forest.n_nodes - work.leaves) + work.threshold_bytes * work.leaves
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
-        lines = max(0.0, 1 - capacity / size) * size / LINE_BYTES
-        yield table.name(f"wait {level} {PERMUTED}", lines / rows)
+        far = max(0.0, 1 - capacity / size) * work.forest.n_trees
+        yield table.name(f"wait {level} {PERMUTED}", far / rows)
     ways = Ways([f"{PERMUTED} {work.leaf_table or 'far'}"], table.alike.of)
     yield from table.count_leaves(work, ways, waste)
     yield table.name(f"start {PERMUTED}", work.hops / np.minimum(table.block, table.batch))
