@@ -25,6 +25,7 @@ from tvm_forest.runtime.gpu.opencl import OpenCLDriver
 OLDER = {"avx512": "skylake-avx512", "avx2": "haswell"}
 """Of what a processor can do, the name of one that can, and that LLVM 14 recognizes."""
 _KEPT: list[Any] = []
+"""Functions that C code jumps to, which Python must not free."""
 
 
 @functools.cache

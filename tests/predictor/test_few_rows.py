@@ -31,7 +31,7 @@ from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.forest.rules import LabelRule
 from tvm_forest.predictor.class_numbers import to_probabilities
 from tvm_forest.predictor.few_rows import builtin
-from tvm_forest.predictor.few_rows.small_batches import squeeze
+from tvm_forest.predictor.few_rows.small_batches import MOST_CELLS, squeeze
 from tvm_forest.runtime.threads import FEW_ROWS
 
 pytestmark = pytest.mark.optimised
@@ -161,6 +161,9 @@ def test_classes_and_probabilities_of_few_rows_are_those_of_other_calls(
 def test_conversions_and_dropped_results_need_no_large_stack() -> None:
     wide = build(FORESTS["many columns"])
     many = build(drawn_forest(200, 1, base=[0.1] * 200, link="softmax"))
+    most = MOST_CELLS // 200  # more would be checked and converted with Python's lock held for long
+    assert wide._small_batches.alone.margins(np.zeros((most, 200), np.float32)) is not None
+    assert wide._small_batches.alone.margins(np.zeros((most + 1, 200), np.float32)) is None
     before = threading.stack_size(1 << 18)
     try:
         with ThreadPoolExecutor(1) as threads:

@@ -1,6 +1,7 @@
-"""The fast path for batches of few rows, for which call overhead would exceed the walks.
+"""The short way for batches on one thread, where what a call costs would exceed the walks.
 
-takes: rows as users pass them, Functions; gives: margins or values, or None for the slow path.
+takes: rows as users pass them, Functions; gives: margins, values, probabilities or classes, or None
+for the long way.
 
     float32, float64 in C order --> a builtin function reads them in place --> result
     other arrays of numbers     --> copied to a buffer that stays --> compiled function

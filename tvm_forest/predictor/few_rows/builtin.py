@@ -1,4 +1,4 @@
-"""Predicts few rows by CPython builtin functions, in a quarter of the time of tvm_ffi's calls.
+"""Predicts rows on one thread by CPython builtin functions, which cost less than tvm_ffi's calls.
 
 takes: Functions; gives: functions of rows, which return margins, values, probabilities or the
 numbers of classes, or None.
@@ -100,7 +100,7 @@ PAIRS, ABOVE, AT_LEAST, LARGEST, LARGEST_OF_CPP = range(1, 6)
 
 @holds_off_forks
 def bind(functions: Functions, most: int) -> Calls:
-    """Return functions that predict few rows.
+    """Return functions that predict rows on the caller's thread.
 
     Args:
         functions: the compiled functions to call, which are kept alive.
