@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -188,6 +189,7 @@ def test_many_rows_go_in_chunks_and_their_results_come_back_in_order(
 ) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
     monkeypatch.setattr(staging, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(staging, "MOST_THREADS", 1)
     predictor, right = made(model), tvm_forest.build(model, schedule=lambda start: start)
     for n in (1, 32, 100):  # the model is copied for each function when it is called first
         predictor.predict(hard_rows(model, n))
@@ -199,6 +201,74 @@ def test_many_rows_go_in_chunks_and_their_results_come_back_in_order(
         assert called("cuMemcpyHtoDAsync_v2") == uploads + -(-n // 16)
         assert np.allclose(predictor.predict(rows), right.predict(rows), 1e-6)
     assert len(predictor.library.executor.driver.frames) == 2
+
+
+@pytest.fixture
+def three_movers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let three threads move a batch of 96 rows or more, whatever this machine has."""
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(staging, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(staging, "MOST_THREADS", 3)
+    monkeypatch.setattr(staging, "available_cores", lambda: 64)
+
+
+@pytest.mark.parametrize("callers", [1, 4])
+def test_threads_that_share_a_batch_give_every_row_its_own_result(
+    callers: int, three_movers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    movers = set[int]()
+    run_chunks = staging._run_chunks
+
+    def spied(*given: Any) -> None:
+        movers.add(threading.get_ident())
+        run_chunks(*given)
+
+    monkeypatch.setattr(staging, "_run_chunks", spied)
+    predictor, wrong = made(), list[int]()
+    predictor.predict(hard_rows(FOREST, 200))
+
+    def call(seed: int) -> None:
+        for n in (96, 97, 200, 15, 333):
+            rows = hard_rows(FOREST, n, seed=seed)
+            if predictor.predict(rows).tobytes() != FOREST.predict_reference(rows).tobytes():
+                wrong.append(n)
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(movers) > callers
+    assert len(predictor.library.executor.driver.turns) >= 1
+    assert settings().emulated_contexts() == 0
+
+
+def test_a_launch_that_fails_on_one_thread_ends_the_batch_and_the_next_call_is_right(
+    three_movers: None,
+) -> None:
+    predictor, rows = made(), hard_rows(FOREST, 200, seed=1)
+    expected = predictor.predict(rows)
+    settings().emulated_fail(b"cuLaunchKernel", 719)
+    try:
+        with pytest.raises(DeviceError, match="719"):
+            predictor.predict(rows)
+    finally:
+        settings().emulated_work()
+    assert np.array_equal(predictor.predict(rows), expected)
+    assert settings().emulated_contexts() == 0
+
+
+def test_a_batch_is_moved_by_one_thread_where_python_starts_no_more(
+    three_movers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    predictor, rows = made(), hard_rows(FOREST, 200, seed=1)
+    expected = predictor.predict(rows)
+    monkeypatch.setattr(staging.ThreadPoolExecutor, "submit", refuse)
+    assert np.array_equal(predictor.predict(rows), expected)
 
 
 def test_a_call_that_fails_leaves_its_frame_for_the_next() -> None:

@@ -76,6 +76,7 @@ class Driver(ABC):
         limits: "threads" and bytes of "shared" memory of a block, "processors" (multiprocessors),
             and more.
         pool, frames: memory that calls reuse: on the GPU, and for copying host rows, see `staging`.
+        turns: has one element unless several threads move a batch; a second call uses only one.
         functions: functions of the library by name, cached after their first call.
         is_behind: whether the parent process opened it before a fork, so that it cannot be used.
     """
@@ -117,6 +118,7 @@ class Driver(ABC):
             raise DeviceError(self.missing.format(tried=", ".join(tried)))
         self._open()
         self.pool, self.frames = MemoryPool(self), deque[Any]()
+        self.turns = [None]
         _drivers.add(self)
 
     @abstractmethod
