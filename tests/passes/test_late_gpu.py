@@ -145,6 +145,7 @@ def of_the_host(seed: int) -> int:
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_ROWS", 64)
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr(staging, "DIRECT_BYTES", 1)
 
 
 @pytest.mark.slow

@@ -203,6 +203,25 @@ def test_many_rows_go_in_chunks_and_their_results_come_back_in_order(
     assert len(predictor.library.executor.driver.frames) == 2
 
 
+@pytest.mark.parametrize("least", [1, 1 << 40])
+def test_rows_may_change_behind_a_call_whoever_copies_them(
+    least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "DIRECT_BYTES", least)
+    predictor = made()
+    for n in (1, 33, 100):
+        rows = hard_rows(FOREST, 2 * n, seed=n)
+        every_second = rows[::2]  # not C-ordered: the driver cannot copy them
+        expected = FOREST.predict_reference(rows)
+        given, found = rows.copy(), list[Any]()
+        for part in (given[:n], given[n:]):
+            found.append(predictor.predict(part).copy())
+            part[...] = np.nan
+        assert np.concatenate(found).tobytes() == expected.tobytes()
+        answer = predictor.predict(every_second)
+        assert answer.tobytes() == FOREST.predict_reference(every_second).tobytes()
+
+
 @pytest.fixture
 def three_movers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let three threads move a batch of 96 rows or more, whatever this machine has."""

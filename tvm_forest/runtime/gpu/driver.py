@@ -212,11 +212,11 @@ class Driver(ABC):
 
     @abstractmethod
     def copy_in(self, to: int, host: int, size: int, stream: int) -> None:
-        """Between `enter` and `leave`, start a copy to the GPU from memory of `allocate_host`.
+        """Between `enter` and `leave`, start a copy to the GPU from memory of the host.
 
         Args:
             to: pointer to copy to.
-            host: address to copy from.
+            host: address to copy from; what lies there must not change until the copy is done.
             size: number of bytes.
             stream: stream for the copy.
         """

@@ -31,6 +31,10 @@ from .memory import round_up
 CHUNK_BYTES, CHUNK_ROWS = 1 << 22, 512
 """Size of a chunk: this many bytes of rows, but at least this many rows."""
 
+DIRECT_BYTES = 1 << 18
+"""From so many bytes on, the driver copies a batch of one chunk: on an H100, 512 rows of 2,000
+columns take 390 microseconds instead of 610. Threads copy many chunks faster than the driver."""
+
 MOST_THREADS, CHUNKS_EACH = 8, 2
 """Most threads that move a batch, and fewest chunks for each."""
 
@@ -51,22 +55,27 @@ class Frame:
         self._parts: list[int] = []  # pointers to all results, to the rows, and to each result
         self._span = 0, 0  # offset and bytes of all results
 
-    def start(self, bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None:
+    def start(
+        self, bound: BoundPlan, rows: Array, results: Sequence[Array], directly: bool = False
+    ) -> None:
         """Start the work for rows; `finish` waits for it and copies the results.
 
         Args:
             bound: the bound plan.
-            rows: (R, F).
+            rows: (R, F), unchanged until `finish` returns.
             results: the arrays that `finish` will fill; only their shapes and dtypes are used.
+            directly: leave it to the driver to copy the rows, which must be C-ordered.
         """
         about = rows.shape, rows.dtype, [(x.shape, x.dtype) for x in results]
         if about != self._about:
             self._lay_out(rows, results)
             self._about = about
         driver, stream = self._driver, self._stream
-        self._rows[...] = rows
         all_results, rows_there, *results_there = self._parts
-        driver.copy_in(rows_there, self._host, rows.nbytes, stream)
+        if not directly:
+            self._rows[...] = rows
+        host = rows.ctypes.data if directly else self._host
+        driver.copy_in(rows_there, host, rows.nbytes, stream)
         bound.run(rows_there, results_there, len(rows), stream)
         begin, size = self._span
         driver.copy_out(self._host + begin, all_results, size, stream)
@@ -153,6 +162,7 @@ def _run_chunks(
     """Take chunks off the end of a list, which threads may share, until none is left."""
     driver, frames = bound.driver, bound.driver.frames
     under_way = deque[tuple[Frame, Sequence[Array]]]()
+    goes_directly = len(chunks) == 1 and rows.nbytes >= DIRECT_BYTES and rows.flags.c_contiguous
     before = driver.enter()
     try:
         while part := _take(chunks):
@@ -160,7 +170,7 @@ def _run_chunks(
                 _finish_first(under_way, frames)
             frame, of_chunk = _take(frames) or Frame(driver), [array[part] for array in results]
             under_way.append((frame, of_chunk))
-            frame.start(bound, rows[part], of_chunk)
+            frame.start(bound, rows[part], of_chunk, goes_directly)
         while under_way:
             _finish_first(under_way, frames)
     finally:
