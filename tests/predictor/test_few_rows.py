@@ -193,8 +193,8 @@ def test_many_rows_of_one_thread_go_the_same_way_but_for_the_rest_of_a_block(lin
         assert (
             predictor.predict_margin(rows[:count], n_jobs=1).tobytes() == wanted[:count].tobytes()
         )
-    most = predictor._functions.count_serial(1 << 16)
-    assert 256 < most < 5120 and most == predictor._functions.count_serial(most)
+    most = builtin.count_serial(predictor._functions, 1 << 16)
+    assert 256 < most < 5120 and most == builtin.count_serial(predictor._functions, most)
     assert short.serial.margins(rows[: most // 64 * 64]) is not None
     assert short.serial.margins(rows[: most // 64 * 64 + 64]) is None
     assert short.alone.margins(rows.astype(np.float64)).tobytes() == wanted.tobytes()

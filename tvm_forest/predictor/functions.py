@@ -10,7 +10,7 @@ values, as arrays.
 from __future__ import annotations
 
 import ctypes
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,9 +24,10 @@ from ..runtime import Library
 from ..runtime.gpu import ModelArray
 from ..runtime.linked import LinkedLibrary
 from ..runtime.results import OF_TABLES, Output, result_dtype, result_names
-from ..runtime.threads import MIN_STEPS_FOR_ALL_CORES, check_n_jobs, count_rows_of_a_thread
+from ..runtime.threads import check_n_jobs, count_rows_of_a_thread
 from ..runtime.threads.pool import POOL
 from ..schedule_prims import Schedule, batches
+from ..schedule_prims.batches import count_least_steps, rows_per_block
 from ..system.cores import available_cores
 from ..system.late import import_late
 from ..system.process.ending import is_waited_for
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from ..runtime.threads import pool_code
 else:
     pool_code = import_late("tvm_forest.runtime.threads.pool_code")
+
+MUCH_FEWER = 0.75
+"""Ratio of rows up to which one function takes much fewer than another."""
 
 LINE_BYTES = 64
 """Bytes of a cache line; aligned arrays keep a walk's vectors within one line."""
@@ -64,6 +68,7 @@ class BoundFunction(NamedTuple):
             one); 0 without such blocks.
         takes_memberships: whether rows need membership columns, which numpy appends.
         keeps_order: whether it adds the trees of a row in the order of the model.
+        least_steps: see `count_least_steps`.
     """
 
     serial: Any
@@ -73,6 +78,7 @@ class BoundFunction(NamedTuple):
     rows_per_block: int = 0
     takes_memberships: bool = True
     keeps_order: bool = True
+    least_steps: int = 0
 
 
 class AddressTable(ctypes.c_void_p):
@@ -168,6 +174,7 @@ class Functions:
             rows_per_block(sch, self.request.schedules),
             takes_memberships(sch.layout, self.forest),
             sch.keeps_order,
+            count_least_steps(sch),
         )
 
     def adopt(self, library: Library, has_threads: bool) -> None:
@@ -226,18 +233,21 @@ class Functions:
         """Return the function for a batch, or one for smaller batches if that keeps threads busy.
 
         64 rows in blocks of 64 keep one thread busy, so two threads use the function of smaller
-        batches in blocks of 16. They do not if it adds in another order, since
-        `Predictor.tolerance` depends on the number of rows. A block of bit planes takes about as
-        long whatever its size, so two threads do not divide one of 512 rows into four of 128.
+        batches in blocks of 16. It must take much fewer rows for the busiest thread, since larger
+        blocks take less time for a row.
         """
-        function = self.for_batch(n_rows)
+        function, best = self.for_batch(n_rows), None
         for candidate in reversed(self.for_batches[: self.for_batches.index(function) + 1]):
-            threads = self.count_threads(candidate, n_rows, n_jobs)
-            together = candidate.rows_per_thread * threads
-            has_work = candidate.parallel and function.rows_per_block <= together <= n_rows
-            if has_work and threads > 1 and (candidate.keeps_order or candidate is function):
-                return candidate
-        return function
+            threads = self.count_threads(candidate, n_rows, n_jobs) if candidate.parallel else 1
+            if threads == 1 or not _may_replace(candidate, function, n_rows, threads):
+                continue
+            size = max(1, candidate.rows_per_thread)
+            longest = -(-n_rows // (size * threads)) * size
+            if best is None or longest <= MUCH_FEWER * best[0]:
+                best = longest, candidate
+            if n_rows > MUCH_FEWER * best[0] * threads:
+                break  # no other one takes much fewer
+        return function if best is None else best[1]
 
     def count_threads(self, function: BoundFunction, n_rows: int, n_jobs: Any) -> int:
         """Return the number of threads for a call.
@@ -251,28 +261,11 @@ class Functions:
             InputError: n_jobs is invalid.
         """
         if n_jobs is None:
-            has_work = n_rows > function.rows_per_thread
-            is_large = has_work and n_rows * self.steps_per_row >= MIN_STEPS_FOR_ALL_CORES
+            has_work = function.parallel and 3 * n_rows >= 4 * function.rows_per_thread
+            is_large = has_work and n_rows * self.steps_per_row >= function.least_steps
             return self.target.cores if is_large else 1
         check_n_jobs("predict", n_jobs)
         return self.target.cores if n_jobs == -1 else int(n_jobs)
-
-    def count_serial(self, most: int, n_jobs: int | None = None) -> int:
-        """Return up to which number of rows, at most `most`, one thread reads rows in place.
-
-        Larger batches use several threads, or need membership columns.
-        """
-
-        def count(n_rows: int) -> int:
-            return self.count_threads(self.choose_function(n_rows, n_jobs), n_rows, n_jobs)
-
-        ends = (*self.smallest_batches[1:], most + 1)
-        for begin, end, function in zip(self.smallest_batches, ends, self.for_batches, strict=True):
-            sizes = range(begin, min(end, most + 1))
-            alone = 0 if function.takes_memberships else bisect_left(sizes, 2, key=count)
-            if alone < len(sizes):
-                return begin - 1 + alone
-        return most
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -350,10 +343,26 @@ class Functions:
             part = slice(begin, begin + step)
             ready = writable_view(self.prepare_rows(function, rows[part]))
             arguments = (ready, *function.model, *(array[part] for array in outputs))
-            if function.parallel is None or threads == 1:
+            if function.parallel is None or threads == 1 or n_rows <= function.rows_per_thread:
                 function.serial(*arguments)
             else:
                 _run_parallel(function, arguments, threads)
+
+
+def _may_replace(
+    candidate: BoundFunction, function: BoundFunction, n_rows: int, threads: int
+) -> bool:
+    """Return whether threads may take a batch by another function than that for its size.
+
+    It must give all of them a block, and keep the order of additions, since `Predictor.tolerance`
+    depends on the number of rows. A block of bit planes takes about as long whatever its size, so
+    two threads do not divide one of 512 rows into four of 128. Nor do they walk hop by hop, where a
+    step takes about four times as long as in vectors.
+    """
+    together = candidate.rows_per_thread * threads
+    is_fast = candidate.least_steps * threads >= function.least_steps
+    divides = is_fast and function.rows_per_block <= together <= n_rows
+    return candidate is function or (divides and candidate.keeps_order)
 
 
 def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: int) -> None:
@@ -370,12 +379,3 @@ def copy_to_lines(array: Array) -> Array:
     copied = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
     copied[...] = array
     return copied
-
-
-def rows_per_block(sch: Schedule, schedules: dict[int, Schedule]) -> int:
-    """Return the rows of a bit-plane block of a schedule's function; 0 without such blocks.
-
-    The rows of a batch beyond the last full block go to the function of smaller batches. If a
-    schedule adds in another order, results would then depend on the batch, so this returns 0.
-    """
-    return sch.sliced if all(x.keeps_order for x in schedules.values()) else 0

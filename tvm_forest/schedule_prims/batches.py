@@ -1,7 +1,8 @@
 """Selects the schedule that serves a batch of a given size.
 
 takes: a Schedule, or several by the smallest batch that each serves; gives: these in order of batch
-size, the schedule for a number of rows, names of compiled functions.
+size, the schedule for a number of rows, names of compiled functions, from how many steps on threads
+share a batch.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ScheduleError
+from ..layouts import BIT_PLANES, OCTETS, PERMUTED
 from .schedule import Schedule
 
 if TYPE_CHECKING:
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
 
 PARALLEL = "_parallel"
 """Suffix of the names of functions that use threads; others run on the caller's thread."""
+
+MIN_STEPS_BY_HOPS = 60_000
+"""Least number of steps for which threads share a batch, where walks go hop by hop. A step is a hop
+or a leaf of a row in a tree. Here each waits for memory, 0.5 to 1.4 ns, so a batch takes 30 us and
+more; to wake other threads takes 6 us, and longer where other work keeps their cores busy."""
+
+MIN_STEPS_BY_VECTORS = 250_000
+"""Least number of steps where one instruction takes many, which is 0.03 to 0.3 ns for each. A row
+takes 900 steps through 100 trees of depth 8, so 278 rows reach it."""
 
 Schedules = Schedule | Mapping[int, Schedule]
 """One schedule for all batches, or several by the smallest batch, such as {1: a, 8: b, 64: c}."""
@@ -116,3 +127,21 @@ def name_functions(schedules: Mapping[int, Schedule]) -> dict[int, str]:
     for smallest in sorted(schedules):
         names.setdefault(schedules[smallest], f"predict_from_{smallest}")
     return {smallest: names[sch] for smallest, sch in schedules.items()}
+
+
+def count_least_steps(sch: Schedule) -> int:
+    """Return the least number of steps of a batch for which all cores are used by default.
+
+    It is inversely proportional to the time of a step.
+    """
+    by_vectors = sch.layout in (BIT_PLANES, OCTETS, PERMUTED)
+    return MIN_STEPS_BY_VECTORS if by_vectors else MIN_STEPS_BY_HOPS
+
+
+def rows_per_block(sch: Schedule, schedules: dict[int, Schedule]) -> int:
+    """Return the rows of a bit-plane block of a schedule's function; 0 without such blocks.
+
+    The rows of a batch beyond the last full block go to the function of smaller batches. If a
+    schedule adds in another order, results would then depend on the batch, so this returns 0.
+    """
+    return sch.sliced if all(x.keeps_order for x in schedules.values()) else 0

@@ -11,19 +11,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 
 from ..errors import ScheduleError
 from ..forest import Array, Forest
 from ..schedule_prims import Schedule
-from ..schedule_prims.batches import arrange_by_batch, select_schedule
+from ..schedule_prims.batches import arrange_by_batch, count_least_steps, select_schedule
 from ..target import Target
 from .cost import price, price_parts, price_spaces
 from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
 from .layout_fit import fitting_layouts, is_too_large_for_tiles
 from .space import (
+    BLOCKS,
     SHARED_BATCH,
     Choice,
     Point,
@@ -45,6 +46,10 @@ ALIKE = 1.05
 """Ratio to the cheapest price up to which the previous batch size's point is kept,
 since every further point is more code to compile."""
 
+SHARED_NANOSECONDS = 50_000
+"""Least expected time of the largest batch of a schedule for fewer than `SHARED_BATCH` rows, on one
+thread, for which its function is compiled for several threads too."""
+
 SHOWN = 3
 """Number of points that `explain` compares."""
 
@@ -52,8 +57,9 @@ SHOWN = 3
 def default_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     """Return the default schedules, by the smallest batch that each serves.
 
-    On a CPU of several cores, those that serve batches of 64 rows or more share rows among threads.
-    The others run on one thread, so that they need not be compiled twice, with threads and without.
+    On a CPU of several cores, those that serve batches of 64 rows or more share rows among threads,
+    and those of which a smaller batch takes long. The others run on one thread, so that they need
+    not be compiled twice, with threads and without.
     """
     return default_schedules_for(Workload.of(forest, target))
 
@@ -111,7 +117,44 @@ def choose(work: Workload) -> dict[int, Choice]:
             LOG.debug("from %d rows on: %s, %.3g ns a row", batch, " ".join(_name(point)), least)
         if batch >= SHARED_BATCH:
             chosen[last] = chosen[last]._replace(shared=True)
-    return chosen
+    return _share_long_batches(work, chosen) if work.target.cores > 1 else chosen
+
+
+def _share_long_batches(work: Workload, chosen: dict[int, Choice]) -> dict[int, Choice]:
+    """Return choices, shared among threads if the largest batch that they serve takes long."""
+    shared = dict[Point, Choice]()
+    for begin, end in pairwise(chosen):
+        choice = _cut_into_blocks(work, chosen[begin])
+        if begin < SHARED_BATCH and _takes_long(work, choice, end - 1):
+            shared[chosen[begin].point] = choice._replace(shared=True)
+    return {begin: shared.get(choice.point, choice) for begin, choice in chosen.items()}
+
+
+def _cut_into_blocks(work: Workload, choice: Choice) -> Choice:
+    """Return a choice with a loop over rows outside, as threads need; small batches may have none.
+
+    That costs no time on one thread.
+    """
+    if choice.schedule.nest.children[0].kind == "batch":
+        return choice
+    point = choice.point._replace(block=BLOCKS[0])
+    sch = Space(work, work.start, BLOCKS[0], threads=False).schedule(point)
+    return choice if sch is None else Choice(point, sch, choice.shared)
+
+
+def _takes_long(work: Workload, choice: Choice, batch: int) -> bool:
+    """Return whether several threads are worth their code for a batch.
+
+    It is also large enough by the rule of the predictor, which does not know the price. Blocks are
+    small: the code of one of 32 rows, in vectors, takes a sixth longer if threads can share it.
+    """
+    steps, block = batch * (work.hops + work.forest.n_trees), max(1, choice.point.block)
+    is_large = block < batch and steps >= count_least_steps(choice.schedule)
+    return (
+        is_large
+        and block <= BLOCKS[0]
+        and batch * price(choice.point, work, batch) >= SHARED_NANOSECONDS
+    )
 
 
 def price_points(work: Workload, batch: int) -> Iterator[tuple[float, Point, Schedule]]:

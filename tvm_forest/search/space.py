@@ -55,7 +55,8 @@ WIDE_ROW_BYTES = 1024
 walks wait for one after the other."""
 
 SHARED_BATCH = 64
-"""Smallest batch whose rows are shared among cores, if there is work enough for them."""
+"""Smallest batch whose rows are shared among cores for any model, if there is work enough for them;
+smaller ones are shared where the default schedule does so."""
 
 FETCHED = (WORD_NODES, CODED)
 """Layouts whose trees can be prefetched, if they exceed the first-level cache."""
@@ -196,12 +197,13 @@ class Space:
     def key(self) -> SpaceKey:
         """The facts that decide which points the space has."""
         layouts = tuple(sorted(fitting_layouts(self.facts)))
+        is_shared = any(loop.parallel for loop in self.default.loops())
         return SpaceKey(
             layouts,
             self.batch,
             is_too_large_for_tiles(self.facts),
             self.facts.has_small_trees,
-            self.threads and self.batch >= SHARED_BATCH,
+            self.threads and (self.batch >= SHARED_BATCH or is_shared),
             self.facts.row_bytes >= WIDE_ROW_BYTES,
         )
 

@@ -13,10 +13,9 @@ from ...forest.contributions import CONTRIBUTIONS, ContributionTables
 from ...layouts.laying_out import LaidTables, lay_out
 from ...layouts.protocol import takes_memberships
 from ...runtime.linked import LinkedLibrary
-from ...schedule_prims.batches import name_functions
+from ...schedule_prims.batches import name_functions, rows_per_block
 from ...targets.objects import write_object
 from ..contributions import MAX_SINGLE_ROWS
-from ..functions import rows_per_block
 from .data import Data
 from .processor import list_abilities
 

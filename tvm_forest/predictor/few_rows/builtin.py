@@ -21,7 +21,8 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -33,7 +34,7 @@ from ...runtime.threads import FEW_ROWS
 from ...runtime.threads.pool import POOL
 from ...system.late import import_late
 from ...system.process.locks import holds_off_forks
-from ..functions import Functions
+from ..functions import BoundFunction, Functions
 
 if TYPE_CHECKING:
     from ...runtime.threads import pool_code
@@ -98,16 +99,46 @@ PAIRS, ABOVE, AT_LEAST, LARGEST, LARGEST_OF_CPP = range(1, 6)
 """Forms of `tvm_forest_give`."""
 
 
+def list_serial(
+    functions: Functions, most: int, n_jobs: int | None = None
+) -> Iterator[tuple[int, BoundFunction | None]]:
+    """Yield from which number of rows on, up to `most`, which function reads rows in place.
+
+    It is None for batches that use several threads, or need membership columns.
+    """
+
+    def count(n_rows: int) -> int:
+        return functions.count_threads(functions.choose_function(n_rows, n_jobs), n_rows, n_jobs)
+
+    begins = functions.smallest_batches
+    ends = (*begins[1:], most + 1)
+    for begin, end, function in zip(begins, ends, functions.for_batches, strict=True):
+        sizes = range(begin, min(end, most + 1))
+        alone = 0 if function.takes_memberships else bisect_left(sizes, 2, key=count)
+        if alone:
+            yield begin, function
+        if alone < len(sizes):
+            yield begin + alone, None
+
+
+def count_serial(functions: Functions, most: int) -> int:
+    """Return up to which number of rows, at most `most`, one thread reads rows in place."""
+    others = (begin for begin, function in list_serial(functions, most) if function is None)
+    return next(others, most + 1) - 1
+
+
 @holds_off_forks
-def bind(functions: Functions, most: int) -> Calls:
+def bind(functions: Functions, most: int, n_jobs: int | None = 1) -> Calls:
     """Return functions that predict rows on the caller's thread.
 
     Args:
         functions: the compiled functions to call, which are kept alive.
-        most: largest number of rows to take; batches up to it are read in place by one thread.
+        most: largest number of rows to take.
+        n_jobs: see `Functions`; batches that use several threads are not taken.
     """
     python, forest = _find_python(), functions.forest
-    if python is None or not most or forest.refuses_unseen:
+    serial = list(list_serial(functions, most, n_jobs)) if most else []
+    if python is None or forest.refuses_unseen or not any(x for _, x in serial):
         return Calls()
     code = load_own_code(functions, POOL.load_few_rows)
     if code is None:
@@ -117,7 +148,7 @@ def bind(functions: Functions, most: int) -> Calls:
     wanted = (margins, values, _probabilities(forest, values), classes)
     make, made = _prepare(code), dict[_Wanted | None, Predict]({None: take_none})
     for each in filter(None, wanted):
-        made[each] = made.get(each) or make(_Sheet.of(functions, most, each, python))
+        made[each] = made.get(each) or make(_Sheet.of(functions, most, serial, each, python))
     return Calls(*(made[x] for x in wanted))
 
 
@@ -178,13 +209,19 @@ class _Sheet(np.ndarray):
 
     @classmethod
     def of(
-        cls, functions: Functions, most: int, wanted: _Wanted, python: tuple[int, ...]
+        cls,
+        functions: Functions,
+        most: int,
+        serial: list[tuple[int, BoundFunction | None]],
+        wanted: _Wanted,
+        python: tuple[int, ...],
     ) -> _Sheet:
         """Return the sheet for calls that return what is `wanted`.
 
         Args:
             functions: the compiled functions, whose `result_dtypes` lists the results.
             most: largest number of rows to take.
+            serial: see `list_serial`.
             wanted: what of the results they return.
             python: see `_find_python`.
         """
@@ -197,10 +234,9 @@ class _Sheet(np.ndarray):
         bits = [8 * x.itemsize for x in results]
         refused = {*forest.refuses, *["inf"] * bool(forest.finite_columns)}
         calls = list[int]()
-        by_size = zip(functions.smallest_batches, functions.for_batches, strict=True)
-        for begin, bound in reversed([x for x in by_size if x[0] <= most]):
-            calls += [begin, max(1, bound.rows_per_block)]
-            calls += [bound.serial.__chandle__(), bound.model[0].value]
+        for begin, bound in reversed(serial):
+            calls += [begin, max(1, bound.rows_per_block) if bound else 1]
+            calls += [bound.serial.__chandle__(), bound.model[0].value] if bound else [0, 0]
         words = [
             *python,
             *(0, -(-STEPS_WITH_LOCK // max(1, functions.steps_per_row))),

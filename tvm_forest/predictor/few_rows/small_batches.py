@@ -84,7 +84,7 @@ class SmallBatches:
         changes = forest.needs_cleaning or forest.encoder is not None
         self._reads_in_place = bool(max_rows) and not changes
         most = min(max_rows, MAX_BYTES // max(1, self._width * self._row_dtype.itemsize))
-        self._most = functions.count_serial(most) if most and not changes else 0
+        self._most = builtin.count_serial(functions, most) if most and not changes else 0
         self.labels = forest.labels
         if self.labels is not None and self.labels.dtype == np.int64:
             are_numbers = np.array_equal(self.labels, np.arange(len(self.labels)))
@@ -96,8 +96,8 @@ class SmallBatches:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         functions, (most, n_jobs) = self._functions, _MOST[name]
         most = min(most, MOST_CELLS // max(1, self._width))
-        most = functions.count_serial(most, n_jobs) if self._reads_in_place else 0
-        calls = self.__dict__[name] = builtin.bind(functions, most)
+        most = most if self._reads_in_place else 0
+        calls = self.__dict__[name] = builtin.bind(functions, most, n_jobs)
         return calls
 
     def predict_labels(self, rows: Any, calls: builtin.Calls) -> Array | None:

@@ -13,11 +13,6 @@ import numpy as np
 from ...errors import InputError
 from ...schedule_prims.nest import Loop
 
-MIN_STEPS_FOR_ALL_CORES = 250_000
-"""Least number of hops and leaves in a batch for which all cores are used by default, counted over
-all rows and trees. 100 trees of depth 8 have 900 for each row, so 278 rows reach it. These take
-70 us; to wake other threads takes 6 us, and longer where other work keeps their cores busy."""
-
 FEW_ROWS = 256
 """Largest number of rows in a batch that takes the fast path for few rows."""
 

@@ -32,7 +32,7 @@
   i64, [0 x [4 x ptr]]
   ; most rows of a call whose last block may be partly filled; functions, that of the largest batches
   ; first, each with its least rows, the rows of a block, its address, and the table of the model's
-  ; addresses
+  ; addresses; the address is null for batches that several threads take
 }
 
 declare double @llvm.fabs.f64(double)
@@ -208,6 +208,10 @@ serve:
   %function = load ptr, ptr %function_at
   %table_at = getelementptr %sheet, ptr %sheet, i32 0, i32 22, i64 %entry, i64 3
   %table = load ptr, ptr %table_at
+  %is_known_here = icmp ne ptr %function, null
+  br i1 %is_known_here, label %limit, label %refuse
+
+limit:
   %few_at = getelementptr %sheet, ptr %sheet, i32 0, i32 21
   %few = load i64, ptr %few_at
   %are_few = icmp ule i64 %n_rows, %few

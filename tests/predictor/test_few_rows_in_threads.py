@@ -1,0 +1,240 @@
+"""Threads share few rows of a model that takes long, and leave others to the short way."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+
+import tvm_forest
+from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.predictor.few_rows import builtin
+from tvm_forest.schedule_prims import Schedule
+from tvm_forest.schedule_prims.batches import MIN_STEPS_BY_HOPS, MIN_STEPS_BY_VECTORS
+from tvm_forest.search import heuristic, workload
+from tvm_forest.search.measuring.drawn_forests import Shape, draw_forest
+from tvm_forest.target import Target, parse_target
+
+SIZES = (1, 2, 7, 8, 15, 16, 17, 24, 31, 32, 33, 47, 48, 63)
+LARGE = draw_forest(Shape(1000, 7))
+SMALL = draw_forest(Shape(100, 6))
+START = tvm_forest.new_schedule(LARGE)
+STEPS = int(LARGE.depths.sum()) + LARGE.n_trees
+BY_ROWS = START.represent_as("ranked").interleave("tree", 10)
+TOGETHER = START.represent_as("ranked").reorder("tree", "batch").interleave("batch", 16)
+CPUS = ("znver4", "cascadelake", "x86-64-v3")
+
+
+def with_cores(count: int, given: Any = "llvm") -> Target:
+    return replace(parse_target(given), cores=count)
+
+
+def in_blocks(size: int, layout: str = "ranked", walk: str = "") -> Schedule:
+    sch = START.represent_as(layout).tile("batch", "b0", "b1", size).reorder("b0", "tree", "b1")
+    return sch.simdize("b1", walk) if walk else sch.interleave("b1", 8)
+
+
+@functools.cache
+def built(*schedules: tuple[int, Schedule]) -> tvm_forest.Predictor:
+    """A predictor for two cores, with the schedules of batches from some sizes on."""
+    return tvm_forest.build(LARGE, with_cores(2), dict(schedules))
+
+
+def chosen(predictor: tvm_forest.Predictor, n_rows: int, n_jobs: int | None = None) -> Any:
+    """Return the index of the function for a batch, and the number of threads."""
+    functions = predictor._functions
+    function = functions.choose_function(n_rows, n_jobs)
+    at = next(k for k, x in enumerate(functions.for_batches) if x is function)
+    return at, functions.count_threads(function, n_rows, n_jobs)
+
+
+# -- the default schedules ------------------------------------------------------------------------
+
+
+def schedules_of_few_rows(forest: Any, cores: int, cpu: str) -> list[Schedule]:
+    """Return the default schedules that serve no batch of 64 rows."""
+    target = with_cores(cores, {"kind": "llvm", "mcpu": cpu})
+    found = heuristic.default_schedules(forest, target)
+    return [found[k] for k, end in pairwise(found) if end <= 64]
+
+
+def are_shared(schedules: list[Schedule]) -> list[bool]:
+    return [any(loop.parallel for loop in sch.loops()) for sch in schedules]
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_only_where_few_rows_take_long_is_their_code_compiled_for_threads(cpu: str) -> None:
+    slow = draw_forest(Shape(300, 8, 28, 900))
+    assert any(are_shared(schedules_of_few_rows(slow, 2, cpu)))
+    for forest, cores in ((slow, 1), (SMALL, 2)):
+        found = are_shared(schedules_of_few_rows(forest, cores, cpu))
+        assert found and not any(found)
+
+
+def test_neither_short_calls_nor_large_blocks_of_vectors_are_compiled_for_threads() -> None:
+    short, long = (draw_forest(Shape(trees, 6)) for trees in (800, 1300))
+    assert not any(are_shared(schedules_of_few_rows(short, 2, "cascadelake")))
+    assert any(are_shared(schedules_of_few_rows(long, 2, "cascadelake")))
+    vectors = schedules_of_few_rows(LARGE, 2, "znver4")
+    assert vectors[-1].layout == "levels" and not any(are_shared(vectors))
+
+
+def test_a_point_that_serves_two_ranges_of_batches_has_one_function() -> None:
+    work = workload.Workload.of(LARGE, with_cores(2, {"kind": "llvm", "mcpu": "x86-64-v3"}))
+    one, other, *_, last = heuristic.choose(work).values()
+    assert not one.shared and not other.shared
+    found = heuristic._share_long_batches(work, {1: one, 8: other, 16: one, 64: last})
+    assert found[1] == found[16] and found[16].shared and not found[8].shared
+
+
+# -- the number of threads ------------------------------------------------------------------------
+
+
+def test_a_call_of_few_steps_stays_on_its_thread() -> None:
+    predictor = built((1, BY_ROWS.parallel("batch")))
+    first = -(-MIN_STEPS_BY_HOPS // STEPS)
+    assert 2 < first < 63
+    assert [chosen(predictor, n)[1] for n in range(1, 64)] == [1] * (first - 1) + [2] * (64 - first)
+    small = tvm_forest.build(SMALL, with_cores(2))
+    assert {chosen(small, n)[1] for n in range(1, 64)} == {1}
+
+
+def test_vectors_take_more_steps_before_threads_share_them() -> None:
+    predictor = built((1, in_blocks(16, "levels", "permute").parallel("b0")))
+    first = -(-MIN_STEPS_BY_VECTORS // STEPS)
+    assert 22 < first < 63
+    assert [chosen(predictor, n)[1] for n in (1, first - 1, first, 63)] == [1, 1, 2, 2]
+
+
+def test_a_block_and_a_bit_wake_no_thread() -> None:
+    predictor = built((1, in_blocks(32).parallel("b0")))
+    assert [chosen(predictor, n)[1] for n in (32, 33, 42, 43, 63)] == [1, 1, 1, 2, 2]
+
+
+def test_a_function_without_threads_is_called_on_one() -> None:
+    predictor = built((1, BY_ROWS))
+    assert {chosen(predictor, n)[1] for n in (1, 8, 63, 5000)} == {1}
+
+
+def test_rows_that_one_thread_takes_wake_no_other() -> None:
+    functions, rows = built((1, in_blocks(32).parallel("b0")))._functions, hard_rows(LARGE, 33)
+    calls = list[int]()
+    noted = tvm_ffi.convert(lambda *arguments: calls.append(len(arguments)))
+    function = functions.for_batches[0]._replace(parallel=noted)
+    results = functions.new_results(32)
+    functions.run(function, rows[:32], results, 2)
+    assert not calls and np.array_equal(results[-1], LARGE.predict_reference(rows[:32]))
+    functions.run(function, rows, functions.new_results(33), 2)
+    assert len(calls) == 1
+
+
+# -- which function -------------------------------------------------------------------------------
+
+
+def test_threads_walk_rows_one_by_one_where_few_would_go_together() -> None:
+    predictor = built((1, BY_ROWS.parallel("batch")), (2, TOGETHER))
+    assert [chosen(predictor, n) for n in (2, 7, 8, 63)] == [(1, 1), (1, 1), (0, 2), (0, 2)]
+    assert chosen(predictor, 63, n_jobs=1) == (1, 1)
+
+
+def test_threads_do_not_turn_from_vectors_to_hops() -> None:
+    """Unless they are many: a step takes about four times as long."""
+    vectors = in_blocks(16, "levels", "permute")
+    predictor = built((1, BY_ROWS.parallel("batch")), (8, vectors))
+    assert {chosen(predictor, n)[0] for n in (8, 16, 24, 63)} == {1}
+    assert [chosen(predictor, 16, n_jobs)[0] for n_jobs in (2, 4, 5, 8)] == [1, 1, 0, 0]
+
+
+def test_larger_blocks_stay_unless_smaller_ones_keep_threads_much_busier() -> None:
+    small, large = in_blocks(8).parallel("b0"), in_blocks(16).parallel("b0")
+    predictor = built((1, BY_ROWS), (8, small), (16, large))
+    assert [chosen(predictor, n) for n in (16, 24, 32, 48, 63)] == [
+        *((1, 2), (2, 2), (2, 2), (1, 2), (2, 2)),
+    ]
+
+
+def test_smaller_blocks_must_leave_a_quarter_of_the_rows_to_others() -> None:
+    predictor = built((1, BY_ROWS.parallel("batch")), (8, in_blocks(16).parallel("b0")))
+    assert [chosen(predictor, n)[0] for n in (16, 40, 48, 49, 56, 63)] == [0, 0, 0, 1, 1, 1]
+
+
+# -- the short way --------------------------------------------------------------------------------
+
+
+def test_the_short_way_leaves_out_what_threads_share_and_takes_what_is_behind() -> None:
+    planes = in_blocks(64, "bitsliced", "bits")
+    predictor = built((1, BY_ROWS.parallel("batch")), (16, planes))
+    rows = hard_rows(LARGE, 63, seed=1)
+    first = -(-MIN_STEPS_BY_HOPS // STEPS)
+    found = list(builtin.list_serial(predictor._functions, 63))
+    one, planes_function = predictor._functions.for_batches
+    assert found == [(1, one), (first, None), (16, planes_function)]
+    calls = predictor._small_batches.serial
+    if calls.margins is builtin.take_none:
+        pytest.skip("builtin functions are off")
+    for n in range(1, 64):
+        assert (calls.margins(rows[:n]) is None) == (first <= n < 16)
+        assert predictor._small_batches.alone.margins(rows[:n]) is not None
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def batches() -> list[tuple[Any, bytes]]:
+    """Rows of several sizes, and the bytes of their margins."""
+    rows = [hard_rows(LARGE, size, seed=size) for size in SIZES]
+    return [(x, LARGE.predict_reference(x)[:, 0].tobytes()) for x in rows]
+
+
+@functools.cache
+def default() -> tvm_forest.Predictor:
+    return tvm_forest.build(LARGE, with_cores(2))
+
+
+def several() -> tvm_forest.Predictor:
+    """A predictor of whose functions threads take those for one row and for blocks."""
+    return built((1, BY_ROWS.parallel("batch")), (2, TOGETHER), (32, in_blocks(16).parallel("b0")))
+
+
+def are_right(predictor: tvm_forest.Predictor, repeats: int = 5) -> bool:
+    return all(
+        predictor.predict_margin(rows, n_jobs=n_jobs).tobytes() == wanted
+        for _ in range(repeats)
+        for rows, wanted in batches()
+        for n_jobs in (None, 1, 2)
+    )
+
+
+def test_bits_do_not_depend_on_the_number_of_threads() -> None:
+    assert {chosen(several(), n)[1] for n in SIZES} == {1, 2}
+    assert are_right(several()) and are_right(default())
+
+
+def test_several_callers_at_once_get_the_same_bits() -> None:
+    predictor = several()
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda _: are_right(predictor), range(4))) == [True] * 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
+def test_a_forked_process_gets_the_same_bits() -> None:
+    predictor = several()
+    assert are_right(predictor, repeats=1)
+    child = multiprocessing.get_context("fork").Process(target=leave, args=(predictor,))
+    child.start()
+    child.join(120)
+    assert child.exitcode == 0
+    assert are_right(predictor, repeats=1)
+
+
+def leave(predictor: tvm_forest.Predictor) -> None:
+    os._exit(0 if are_right(predictor, repeats=1) else 1)
