@@ -213,7 +213,7 @@ def count_octets(table: PointTable, work: Workload) -> Iterator[Operation]:
     yield from table.count_leaves(work, Ways([OCTETS], table.alike.of))
     slots = 2.0 ** (work.deepest + 1) * work.forest.n_trees / work.forest.n_nodes
     size = OCTET_BYTES * slots
-    where = "small trees" if OCTET * size * work.mean_nodes <= FETCHED_BYTES else "octets"
+    where = "small octets" if OCTET * size * work.mean_nodes <= FETCHED_BYTES else OCTETS
     for level, capacity in zip(LEVELS_OF_CACHE, work.machine.cache_bytes, strict=False):
         far = work.count_far_nodes(capacity, 1, size, work.code_bytes)
         yield table.name(f"wait {level} {where}", far / OCTET_LEVELS)
