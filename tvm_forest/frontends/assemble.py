@@ -33,7 +33,8 @@ def build_forest(
 
     Args:
         sizes: int64 (T,), number of nodes of each tree.
-        nodes: arrays over the nodes; by default, `node_id` numbers the nodes within each tree.
+        nodes: arrays over the nodes, which are removed one by one, so that large ones do not stay
+            beside those of the Forest; by default, `node_id` numbers the nodes within each tree.
         tree_class: (T,), the output that a tree adds to, -1 if its leaves hold vectors.
         categories: the set of each categorical node.
         category_rule: see `InputMeaning`; ignored if no node tests for a set.
@@ -44,28 +45,37 @@ def build_forest(
         ModelFormatError: the arrays do not fit together.
     """
     is_leaf, categories = nodes["left"] == LEAF, categories or {}
-    given = ("leaf_value", "copied_value", "bare_value")
-    values = {name: nodes[name] for name in given if name in nodes}
     compares = ~is_leaf
     compares[list(categories)] = False
-    fields: dict[str, Any] = {"node_id": _number_nodes(sizes)} | nodes | rules
-    fields |= {
+    leaf, take = np.int32(LEAF), nodes.pop
+    fields: dict[str, Any] = {
         "tree_offset": np.append(0, np.cumsum(sizes)).astype(np.int64),
-        "feature": np.where(is_leaf, LEAF, nodes["feature"]).astype(np.int32),
-        "threshold": np.where(compares, nodes["threshold"], 0).astype(nodes["threshold"].dtype),
-        "left": nodes["left"].astype(np.int32),
-        "right": np.where(is_leaf, LEAF, nodes["right"]).astype(np.int32),
-        "default_left": nodes["default_left"].astype(bool) & ~is_leaf,
+        "feature": np.where(is_leaf, leaf, _narrow(take("feature"))),
+        "threshold": _keep(compares, take("threshold")),
+        "left": take("left").astype(np.int32),
+        "right": np.where(is_leaf, leaf, _narrow(take("right"))),
+        "default_left": take("default_left").astype(bool) & ~is_leaf,
         "tree_class": tree_class.astype(np.int32),
         "tree_id": np.arange(len(sizes), dtype=np.int32),
     }
-    for name, value in values.items():
-        fields[name] = np.where(is_leaf[:, None], value, 0).astype(value.dtype)
+    for name in ("leaf_value", "copied_value", "bare_value"):
+        if name in nodes:
+            fields[name] = _keep(is_leaf[:, None], take(name))
+    fields = {"node_id": _number_nodes(sizes), **nodes, **rules, **fields}
     rule = category_rule if categories else None
     try:
         return Forest(**fields, categories=categories, category_rule=rule)
     except ModelFormatError as error:
         raise ModelFormatError(f"field '{part}': {error}") from None
+
+
+def _narrow(array: Array) -> Array:
+    return array.astype(np.int32, copy=False)
+
+
+def _keep(where: Array, array: Array) -> Array:
+    """Return a copy with 0 where a condition does not hold."""
+    return np.where(where, array, array.dtype.type(0))
 
 
 def drop_unreachable(sizes: Array, nodes: Nodes) -> tuple[Array, Nodes]:

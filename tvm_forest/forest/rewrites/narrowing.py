@@ -15,20 +15,22 @@ from .. import Array, Forest
 def narrow_thresholds(forest: Forest) -> Forest:
     """Round float64 thresholds to float32 if rows are float32; all decisions stay the same."""
     threshold = round_thresholds(forest)
-    return forest if threshold is forest.threshold else replace(forest, threshold=threshold)
+    is_narrow = threshold.dtype == forest.threshold.dtype
+    return forest if is_narrow else replace(forest, threshold=threshold)
 
 
-def round_thresholds(forest: Forest) -> Array:
-    """Return the thresholds of the nodes, as `narrow_thresholds` rounds them.
+def round_thresholds(forest: Forest, nodes: slice = slice(None)) -> Array:
+    """Return the thresholds of nodes, as `narrow_thresholds` rounds them.
 
     A float32 number is `<=` a threshold if and only if it is `<=` the largest float32 that is not
     above the threshold, and `<` a threshold if it is `<` the smallest that is not below.
     """
-    if forest.row_dtype != "float32" or forest.threshold.dtype == np.float32:
-        return forest.threshold
+    threshold = forest.threshold[nodes]
+    if forest.row_dtype != "float32" or threshold.dtype == np.float32:
+        return threshold
     down = forest.comparison == "<="
     with np.errstate(over="ignore", under="ignore"):
-        near = forest.threshold.astype(np.float32)
-        beyond = near > forest.threshold if down else near < forest.threshold
+        near = threshold.astype(np.float32)
+        beyond = near > threshold if down else near < threshold
         moved = np.nextafter(near, np.float32(-np.inf if down else np.inf))
     return np.where(beyond, moved, near)

@@ -249,8 +249,10 @@ def node_depths(tree_offset: Array, left: Array, right: Array, tile: Array | Non
 def _node_levels(tree_offset: Array, left: Array, right: Array) -> Array:
     """Implement `node_depths` without tiles: all nodes of a level get their depth at once."""
     depth = np.full(len(left), -1, np.int32)
-    base = np.repeat(tree_offset[:-1], np.diff(tree_offset))
+    number = np.int32 if len(left) <= np.iinfo(np.int32).max else np.int64
+    base = np.repeat(tree_offset[:-1].astype(number), np.diff(tree_offset))
     left_child, right_child, is_leaf = base + left, base + right, left == LEAF
+    del base
     node = tree_offset[:-1]
     for level in range(len(left) + 1):
         node = node[depth[node] < 0]

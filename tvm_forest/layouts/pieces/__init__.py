@@ -132,19 +132,20 @@ class PiecesLayout(Layout):
             BuildError: see `unfit`.
         """
         cls.check(forest)
-        nodes = Nodes.of(forest)
-        values = number_values(forest, nodes.pointer)
-        lines, ids, at, bases = list[Array](), list[Array](), 0, 0
+        values, exits = number_values(forest)
+        lines, ids, roots, at, bases = list[Array](), list[Array](), list[Array](), 0, 0
         size = min(GROUP, MAX_GROUP_NODES // int(np.diff(forest.tree_offset).max()))
         for begin in range(0, forest.n_trees, size):
-            some, leaf_ids = lay_out_group(nodes, nodes.roots[begin : begin + size], at)
+            nodes = Nodes.of(forest, begin, begin + size, exits)
+            some, leaf_ids = lay_out_group(nodes, nodes.roots, at)
             lines.append(some)
             ids.append(leaf_ids)
+            roots.append(nodes.pointer[nodes.roots])
             at, bases = at + len(some), int(some["base"][0])
         tables = shapes.tabulate()
         arrays = {
             "lines": np.concatenate(lines).view(np.uint8).reshape(-1, LINE.itemsize),
-            "roots": nodes.pointer[nodes.roots],
+            "roots": np.concatenate(roots),
             "ends": tables.ends.ravel(),
             "shapes": tables.rows.ravel(),
             "leaf_value": values,

@@ -13,7 +13,6 @@ import numpy as np
 
 from ...forest import Array, Forest
 from ...forest.rewrites.narrowing import round_thresholds
-from ...forest.structure.edges import list_levels
 from ...forest.structure.leaf_table import find_distinct
 from ...system.values import dataclass, fields
 from . import shapes
@@ -21,7 +20,7 @@ from .lines import EXITS, LEAF_BIT, LINE, MAX_REACH, PLACE_BITS, UNIT, UNIT_BITS
 
 
 class Nodes(NamedTuple):
-    """The fields of all trees' nodes that packing reads; (N,) each.
+    """The fields of some trees' nodes that packing reads; (N,) each.
 
     A single-leaf tree gets one more node, a root with this leaf as both children.
 
@@ -49,38 +48,57 @@ class Nodes(NamedTuple):
     roots: Array
 
     @classmethod
-    def of(cls, forest: Forest) -> Nodes:
-        """Return the fields of a forest's nodes."""
-        inner, roots = ~forest.is_leaf, forest.tree_offset[:-1].copy()
-        alone = np.flatnonzero(forest.is_leaf[roots])
-        leaves, places = roots[alone], forest.n_nodes + np.arange(len(alone))
-        roots[alone] = places
-        weight = np.zeros(forest.n_nodes, np.int32)
-        for node, left, right in reversed(list_levels(forest)):
-            weight[node] = 1 + weight[left] + weight[right]
-        threshold = np.where(inner, round_thresholds(forest), 0)
-        stay, base = np.arange(forest.n_nodes, dtype=np.int32), forest.tree_offset[forest.node_tree]
-        first, second = (
-            np.where(inner, base.astype(np.int32) + x.astype(np.int32), stay)
-            for x in (forest.left, forest.right)
+    def of(cls, forest: Forest, begin: int, end: int, exits: Array) -> Nodes:
+        """Return the fields of the nodes of the trees from `begin` to before `end`.
+
+        A large forest is packed some trees at a time, since these fields take half of its memory.
+
+        Args:
+            forest: the model.
+            begin, end: a range of trees.
+            exits: see `number_values`.
+        """
+        offset = forest.tree_offset[begin : end + 1]
+        part, sizes = slice(offset[0], offset[-1]), np.diff(offset)
+        is_leaf, roots = forest.is_leaf[part], offset[:-1] - offset[0]
+        stay, base = np.arange(len(is_leaf), dtype=np.int32), np.repeat(roots, sizes)
+        alone = np.flatnonzero(is_leaf[roots])
+        leaves, base = roots[alone].astype(np.int32), base.astype(np.int32)
+        left, right = (
+            np.append(np.where(is_leaf, stay, base + child[part]), leaves)
+            for child in (forest.left, forest.right)
         )
-        left, right = (np.append(x, leaves.astype(np.int32)) for x in (first, second))
 
         def append(values: Array, dtype: type, more: int = 0) -> Array:
-            return np.append(values.astype(dtype), np.full(len(alone), more, dtype))
+            kept = np.where(is_leaf, 0, values) if dtype in (np.float32, np.uint8) else values
+            return np.append(kept.astype(dtype), np.full(len(alone), more, dtype))
 
+        weight = append(_weigh(left, right, is_leaf, roots), np.int32, 1)
+        roots[alone] = len(is_leaf) + np.arange(len(alone))
         return cls(
             left,
             right,
-            append(forest.is_leaf, np.bool_),
-            append(weight, np.int32, 1),
-            append(threshold, np.float32),
-            append(np.where(inner, forest.feature, 0), np.uint8),
-            append(forest.default_left & inner, np.bool_),
-            append(forest.node_id, np.int32),
-            append(np.zeros(forest.n_nodes), np.uint32),
+            append(is_leaf, np.bool_),
+            weight,
+            append(round_thresholds(forest, part), np.float32),
+            append(forest.feature[part], np.uint8),
+            append(forest.default_left[part] & ~is_leaf, np.bool_),
+            append(forest.node_id[part], np.int32),
+            append(exits[part], np.uint32),
             roots,
         )
+
+
+def _weigh(left: Array, right: Array, is_leaf: Array, roots: Array) -> Array:
+    """Return the number of inner nodes in the subtree of each node, int32 (N,)."""
+    levels, node = list[Array](), roots
+    while (node := node[~is_leaf[node]]).size:
+        levels.append(node)
+        node = np.concatenate([left[node], right[node]])
+    weight = np.zeros(len(is_leaf), np.int32)
+    for node in reversed(levels):
+        weight[node] = 1 + weight[left[node]] + weight[right[node]]
+    return weight
 
 
 def count_values(forest: Forest) -> int:
@@ -88,12 +106,13 @@ def count_values(forest: Forest) -> int:
     return len(find_distinct(np.ascontiguousarray(forest.leaf_value[forest.is_leaf]))[0])
 
 
-def number_values(forest: Forest, pointer: Array) -> Array:
-    """Return the distinct leaf values; set `pointer` at each leaf to the exit for its value."""
+def number_values(forest: Forest) -> tuple[Array, Array]:
+    """Return the distinct leaf values, and the exit for the value of each leaf, uint32 (N,)."""
     values = np.ascontiguousarray(forest.leaf_value[forest.is_leaf])
     first, kind = find_distinct(values)
-    pointer[: forest.n_nodes][forest.is_leaf] = kind.astype(np.uint32) | 1 << LEAF_BIT
-    return values[first, 0]
+    exits = np.zeros(forest.n_nodes, np.uint32)
+    exits[forest.is_leaf] = kind.astype(np.uint32) | 1 << LEAF_BIT
+    return values[first, 0], exits
 
 
 @dataclass(frozen=True)
