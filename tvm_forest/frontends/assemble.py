@@ -50,10 +50,10 @@ def build_forest(
     leaf, take = np.int32(LEAF), nodes.pop
     fields: dict[str, Any] = {
         "tree_offset": np.append(0, np.cumsum(sizes)).astype(np.int64),
-        "feature": np.where(is_leaf, leaf, _narrow(take("feature"))),
+        "feature": np.where(is_leaf, leaf, take("feature").astype(np.int32)),
         "threshold": _keep(compares, take("threshold")),
         "left": take("left").astype(np.int32),
-        "right": np.where(is_leaf, leaf, _narrow(take("right"))),
+        "right": np.where(is_leaf, leaf, take("right").astype(np.int32)),
         "default_left": take("default_left").astype(bool) & ~is_leaf,
         "tree_class": tree_class.astype(np.int32),
         "tree_id": np.arange(len(sizes), dtype=np.int32),
@@ -67,10 +67,6 @@ def build_forest(
         return Forest(**fields, categories=categories, category_rule=rule)
     except ModelFormatError as error:
         raise ModelFormatError(f"field '{part}': {error}") from None
-
-
-def _narrow(array: Array) -> Array:
-    return array.astype(np.int32, copy=False)
 
 
 def _keep(where: Array, array: Array) -> Array:

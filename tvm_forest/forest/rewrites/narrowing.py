@@ -14,9 +14,8 @@ from .. import Array, Forest
 
 def narrow_thresholds(forest: Forest) -> Forest:
     """Round float64 thresholds to float32 if rows are float32; all decisions stay the same."""
-    threshold = round_thresholds(forest)
-    is_narrow = threshold.dtype == forest.threshold.dtype
-    return forest if is_narrow else replace(forest, threshold=threshold)
+    new = round_thresholds(forest)
+    return forest if new.dtype == forest.threshold.dtype else replace(forest, threshold=new)
 
 
 def round_thresholds(forest: Forest, nodes: slice = slice(None)) -> Array:

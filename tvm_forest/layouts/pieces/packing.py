@@ -59,19 +59,17 @@ class Nodes(NamedTuple):
             exits: see `number_values`.
         """
         offset = forest.tree_offset[begin : end + 1]
-        part, sizes = slice(offset[0], offset[-1]), np.diff(offset)
-        is_leaf, roots = forest.is_leaf[part], offset[:-1] - offset[0]
-        stay, base = np.arange(len(is_leaf), dtype=np.int32), np.repeat(roots, sizes)
-        alone = np.flatnonzero(is_leaf[roots])
-        leaves, base = roots[alone].astype(np.int32), base.astype(np.int32)
+        part, roots = slice(offset[0], offset[-1]), offset[:-1] - offset[0]
+        is_leaf = forest.is_leaf[part]
+        base = np.repeat(roots.astype(np.int32), np.diff(offset))
+        alone, stay = np.flatnonzero(is_leaf[roots]), np.arange(len(is_leaf), dtype=np.int32)
         left, right = (
-            np.append(np.where(is_leaf, stay, base + child[part]), leaves)
+            np.append(np.where(is_leaf, stay, base + child[part]), stay[roots[alone]])
             for child in (forest.left, forest.right)
         )
 
         def append(values: Array, dtype: type, more: int = 0) -> Array:
-            kept = np.where(is_leaf, 0, values) if dtype in (np.float32, np.uint8) else values
-            return np.append(kept.astype(dtype), np.full(len(alone), more, dtype))
+            return np.append(values.astype(dtype), np.full(len(alone), more, dtype))
 
         weight = append(_weigh(left, right, is_leaf, roots), np.int32, 1)
         roots[alone] = len(is_leaf) + np.arange(len(alone))
@@ -80,8 +78,8 @@ class Nodes(NamedTuple):
             right,
             append(is_leaf, np.bool_),
             weight,
-            append(round_thresholds(forest, part), np.float32),
-            append(forest.feature[part], np.uint8),
+            append(np.where(is_leaf, 0, round_thresholds(forest, part)), np.float32),
+            append(np.where(is_leaf, 0, forest.feature[part]), np.uint8),
             append(forest.default_left[part] & ~is_leaf, np.bool_),
             append(forest.node_id[part], np.int32),
             append(exits[part], np.uint32),
