@@ -59,7 +59,7 @@ MEASURED = {
         ),
         factors={
             **{"wait third small trees": 0.5, "wait memory small trees": 0.27},
-            "wait second small octets": 0.27,
+            **{"wait second small octets": 0.27, "wait row second, rows of codes": 0.14},
             **{"wait third pieces": 1.0, "wait third": 1.5, "walk octets": 1.16},
             **{"leaf levels 256": 0.6, "walk levels columns": 0.95},
             **{"walk packed, trees 8": 1.08, "walk ranked, trees 16": 1.24},

@@ -77,6 +77,10 @@ class HopWalks(PointTable):
         self.tiled_way = Ways.among(
             f"{way} in tiles" if p.tile > 1 else way for p, way in zip(points, ways, strict=True)
         )
+        self.row_way = Ways.among(
+            f"{way} of codes" if p.layout == CODED else f"{way} in tiles" if p.tile > 1 else way
+            for p, way in zip(points, ways, strict=True)
+        )
         self.walk = Ways.among(
             f"walk {kind}, {p.order} {name}"
             for p, kind, (_, name) in zip(points, kinds, walks, strict=True)
@@ -132,7 +136,7 @@ class HopWalks(PointTable):
             yield Operation(waits, self.where.of, far[self.far.of] / overlap)
             missed = np.where(rows > 1, np.maximum(0.0, 1 - capacity / near), 0.0)
             missed_hops = hops * missed[self.far.of]
-            yield self.name_by(self.tiled_way, f"wait row {level}, ", missed_hops)
+            yield self.name_by(self.row_way, f"wait row {level}, ", missed_hops)
         yield from self._count_streams(work, np.array(sizes)[kind][self.far.of])
         if not self.is_coded.all():
             near = self.is_coded | self.packs
