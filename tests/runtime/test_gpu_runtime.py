@@ -282,11 +282,11 @@ def test_a_batch_is_moved_by_one_thread_where_python_starts_no_more(
     three_movers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+        raise RuntimeError("can't start new thread")
 
     predictor, rows = made(), hard_rows(FOREST, 200, seed=1)
     expected = predictor.predict(rows)
-    monkeypatch.setattr(staging.ThreadPoolExecutor, "submit", refuse)
+    monkeypatch.setattr(staging.Thread, "start", refuse)
     assert np.array_equal(predictor.predict(rows), expected)
 
 

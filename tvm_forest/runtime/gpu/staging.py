@@ -14,9 +14,9 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -143,17 +143,29 @@ def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None
     threads = min(MOST_THREADS, len(chunks) // CHUNKS_EACH, available_cores())
     if threads < 2 or not turns:
         return run()
+    errors = list[BaseException]()
+
+    def help_out() -> None:
+        try:
+            run()
+        except BaseException as error:
+            errors.append(error)
+
+    # not an executor of `concurrent.futures`: in a signal handler, its lock may be taken already
+    helpers = [Thread(target=help_out) for _ in range(threads - 1)]
     turns.clear()
     try:
-        with ThreadPoolExecutor(threads - 1) as pool:
-            others = list[Future[None]]()
-            with suppress(RuntimeError):  # Python is ending, and starts no more threads
-                others += (pool.submit(run) for _ in range(threads - 1))
-            run()
+        with suppress(RuntimeError):  # Python is ending, or the system has no more threads
+            for helper in helpers:
+                helper.start()
+        run()
     finally:
+        for helper in helpers:
+            if helper.ident is not None:
+                helper.join()
         turns.append(None)
-    for other in others:
-        other.result()
+    if errors:
+        raise errors[0]
 
 
 def _run_chunks(
