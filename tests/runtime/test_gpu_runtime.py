@@ -263,6 +263,19 @@ def test_threads_that_share_a_batch_give_every_row_its_own_result(
     assert settings().emulated_contexts() == 0
 
 
+def test_wide_rows_are_moved_by_as_many_threads_as_their_memory_allows(
+    three_movers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor, rows = made(), hard_rows(FOREST, 200, seed=1)
+    expected = predictor.predict(rows)
+    two_frames = 2 * 16 * (rows[:1].nbytes + 2 * expected.itemsize)
+    for threads, most in ((1, two_frames), (2, 3 * two_frames), (3, 100 * two_frames)):
+        predictor.library.executor.driver.frames.clear()
+        monkeypatch.setattr(staging, "MOST_BYTES", most)
+        assert np.array_equal(predictor.predict(rows), expected)
+        assert len(predictor.library.executor.driver.frames) <= 2 * threads
+
+
 def test_a_launch_that_fails_on_one_thread_ends_the_batch_and_the_next_call_is_right(
     three_movers: None,
 ) -> None:
