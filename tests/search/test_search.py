@@ -16,6 +16,7 @@ import pytest
 
 import tvm_forest
 from forests import Split, drawn_forest, forest_of, full_forest
+from scheduled_models import MODELS, forest_named
 from tvm_forest.predictor import kept_choices
 from tvm_forest.predictor.kept_choices import keep_or_choose
 from tvm_forest.schedule_prims import DIRECTIVES, Schedule, recipes
@@ -155,6 +156,14 @@ def test_every_point_is_a_schedule_that_keeps_the_order(
     found = space(batch, forest).points()
     assert all(sch.keeps_order and sch.problem() is None for sch in found.values())
     assert least < len(found) == len(set(found.values())) < most
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_threads_can_share_every_batch_of_64_rows_and_more(name: str) -> None:
+    schedules = heuristic.default_schedules(forest_named(name), TWO)
+    for least, sch in schedules.items():
+        serves_more = least >= 64 or least == max(x for x in schedules if x <= 64)
+        assert not serves_more or any(loop.parallel for loop in sch.loops()), (least, sch)
 
 
 @pytest.mark.parametrize("forest", [MODEL, CLASSES, DEEP], ids=["one class", "two", "deep"])

@@ -116,7 +116,9 @@ def choose(work: Workload) -> dict[int, Choice]:
             last = batch
             LOG.debug("from %d rows on: %s, %.3g ns a row", batch, " ".join(_name(point)), least)
         if batch >= SHARED_BATCH:
-            chosen[last] = chosen[last]._replace(shared=True)
+            is_alone = work.target.cores == 1
+            shared = chosen[last] if is_alone else _cut_into_blocks(work, chosen[last])
+            chosen[last] = shared._replace(shared=True)
     return _share_long_batches(work, chosen) if work.target.cores > 1 else chosen
 
 
