@@ -276,17 +276,22 @@ def test_wide_rows_are_moved_by_as_many_threads_as_their_memory_allows(
         assert len(predictor.library.executor.driver.frames) <= 2 * threads
 
 
-def test_a_launch_that_fails_on_one_thread_ends_the_batch_and_the_next_call_is_right(
-    three_movers: None,
-) -> None:
-    predictor, rows = made(), hard_rows(FOREST, 200, seed=1)
-    expected = predictor.predict(rows)
+def fail_to_launch(predictor: Any, rows: Any) -> None:
+    """Predict rows while the driver launches no kernel."""
     settings().emulated_fail(b"cuLaunchKernel", 719)
     try:
         with pytest.raises(DeviceError, match="719"):
             predictor.predict(rows)
     finally:
         settings().emulated_work()
+
+
+def test_a_launch_that_fails_on_one_thread_ends_the_batch_and_the_next_call_is_right(
+    three_movers: None,
+) -> None:
+    predictor, rows = made(), hard_rows(FOREST, 200, seed=1)
+    expected = predictor.predict(rows)
+    fail_to_launch(predictor, rows)
     assert np.array_equal(predictor.predict(rows), expected)
     assert settings().emulated_contexts() == 0
 
@@ -306,12 +311,7 @@ def test_a_batch_is_moved_by_one_thread_where_python_starts_no_more(
 def test_a_call_that_fails_leaves_its_frame_for_the_next() -> None:
     predictor, rows = made(), hard_rows(FOREST, 9, seed=1)
     expected = predictor.predict(rows)
-    settings().emulated_fail(b"cuLaunchKernel", 719)
-    try:
-        with pytest.raises(DeviceError, match="719"):
-            predictor.predict(rows)
-    finally:
-        settings().emulated_work()
+    fail_to_launch(predictor, rows)
     assert len(predictor.library.executor.driver.frames) == 1
     assert np.array_equal(predictor.predict(rows), expected)
     assert settings().emulated_contexts() == 0
