@@ -268,7 +268,7 @@ def test_wide_rows_are_moved_by_as_many_threads_as_their_memory_allows(
 ) -> None:
     predictor, rows = made(), hard_rows(FOREST, 200, seed=1)
     expected = predictor.predict(rows)
-    two_frames = 2 * 16 * (rows[:1].nbytes + 2 * expected.itemsize)
+    two_frames = 2 * 16 * (rows[:1].nbytes + expected.itemsize)
     for threads, most in ((1, two_frames), (2, 3 * two_frames), (3, 100 * two_frames)):
         predictor.library.executor.driver.frames.clear()
         monkeypatch.setattr(staging, "MOST_BYTES", most)
