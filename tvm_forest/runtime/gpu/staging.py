@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Thread
@@ -56,7 +56,7 @@ class Frame:
         self._span = 0, 0  # offset and bytes of all results
 
     def start(
-        self, bound: BoundPlan, rows: Array, results: Sequence[Array], directly: bool = False
+        self, bound: BoundPlan, rows: Array, results: Sequence[Array], is_alone: bool
     ) -> None:
         """Start the work for rows; `finish` waits for it and copies the results.
 
@@ -64,7 +64,7 @@ class Frame:
             bound: the bound plan.
             rows: (R, F), unchanged until `finish` returns.
             results: the arrays that `finish` will fill; only their shapes and dtypes are used.
-            directly: leave it to the driver to copy the rows, which must be C-ordered.
+            is_alone: whether they are all rows of a call; the driver copies them if they are many.
         """
         about = rows.shape, rows.dtype, [(x.shape, x.dtype) for x in results]
         if about != self._about:
@@ -72,9 +72,11 @@ class Frame:
             self._about = about
         driver, stream = self._driver, self._stream
         all_results, rows_there, *results_there = self._parts
-        if not directly:
+        host = self._host
+        if is_alone and rows.nbytes >= DIRECT_BYTES and rows.flags.c_contiguous:
+            host = rows.ctypes.data
+        else:
             self._rows[...] = rows
-        host = rows.ctypes.data if directly else self._host
         driver.copy_in(rows_there, host, rows.nbytes, stream)
         bound.run(rows_there, results_there, len(rows), stream)
         begin, size = self._span
@@ -139,13 +141,24 @@ def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None
         return
     size = max(CHUNK_ROWS, CHUNK_BYTES // max(1, rows.nbytes // n_rows))
     chunks = [slice(begin, begin + size) for begin in reversed(range(0, n_rows, size))]
-    is_direct = n_rows <= size and rows.nbytes >= DIRECT_BYTES and rows.flags.c_contiguous
-    run = partial(_run_chunks, bound, rows, results, chunks, is_direct)
+    run = partial(_run_chunks, bound, rows, results, chunks)
     frame_bytes = sum(array.nbytes for array in (rows, *results)) * size // n_rows
     threads = min(MOST_THREADS, len(chunks) // CHUNKS_EACH, MOST_BYTES // (2 * frame_bytes + 1))
     threads = min(threads, available_cores())
     if threads < 2 or not turns:
         return run()
+    try:
+        turns.clear()
+        _run_on_threads(run, threads)
+    finally:
+        turns.append(None)
+
+
+def _run_on_threads(run: Callable[[], None], threads: int) -> None:
+    """Call a function on this thread and on others at once, and wait for all of them.
+
+    No executor of `concurrent.futures`: in a signal handler, its lock may be taken already.
+    """
     errors = list[BaseException]()
 
     def help_out() -> None:
@@ -154,10 +167,8 @@ def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None
         except BaseException as error:
             errors.append(error)
 
-    # not an executor of `concurrent.futures`: in a signal handler, its lock may be taken already
     helpers = [Thread(target=help_out) for _ in range(threads - 1)]
     try:
-        turns.clear()
         with suppress(RuntimeError):  # Python is ending, or the system has no more threads
             for helper in helpers:
                 helper.start()
@@ -166,17 +177,12 @@ def run_on_host(bound: BoundPlan, rows: Array, results: Sequence[Array]) -> None
         for helper in helpers:
             if helper.ident is not None:
                 helper.join()
-        turns.append(None)
     if errors:
         raise errors[0]
 
 
 def _run_chunks(
-    bound: BoundPlan,
-    rows: Array,
-    results: Sequence[Array],
-    chunks: list[slice],
-    is_direct: bool,
+    bound: BoundPlan, rows: Array, results: Sequence[Array], chunks: list[slice]
 ) -> None:
     """Take chunks off the end of a list, which threads may share, until none is left."""
     driver, frames = bound.driver, bound.driver.frames
@@ -188,7 +194,7 @@ def _run_chunks(
                 _finish_first(under_way, frames)
             frame, of_chunk = _take(frames) or Frame(driver), [array[part] for array in results]
             under_way.append((frame, of_chunk))
-            frame.start(bound, rows[part], of_chunk, is_direct)
+            frame.start(bound, rows[part], of_chunk, is_alone=len(rows) <= part.stop - part.start)
         while under_way:
             _finish_first(under_way, frames)
     finally:
