@@ -15,7 +15,9 @@ import pytest
 import tvm_ffi
 
 import tvm_forest
+from scheduled_models import MODELS, forest_named
 from tvm_forest.forest.probe_rows import hard_rows
+from tvm_forest.predictor import functions
 from tvm_forest.predictor.few_rows import builtin
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.batches import MIN_STEPS_BY_HOPS, MIN_STEPS_BY_VECTORS
@@ -238,3 +240,28 @@ def test_a_forked_process_gets_the_same_bits() -> None:
 
 def leave(predictor: tvm_forest.Predictor) -> None:
     os._exit(0 if are_right(predictor, repeats=1) else 1)
+
+
+# -- models of all libraries ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.cases(6, others="long")
+def test_every_model_has_the_same_bits_whichever_threads_share_its_rows(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heuristic, "SHARED_NANOSECONDS", 0)
+    for room in (heuristic, functions):
+        monkeypatch.setattr(room, "count_least_steps", lambda _: 1)  # as if all were large
+    forest = forest_named(name)
+    schedules = heuristic.default_schedules(forest, with_cores(2))
+    predictor = tvm_forest.build(forest, with_cores(2), schedules)
+    rows = hard_rows(forest, 70, seed=5)
+    finite = list(forest.finite_columns)
+    rows[:, finite] = np.where(np.isinf(rows[:, finite]), np.nan, rows[:, finite])
+    expected = forest.predict_reference(rows)
+    assert any(chosen(predictor, n)[1] == 2 for n in range(2, 64))
+    for n in (0, 1, 2, 7, 16, 17, 33, 63, 64, 70):
+        for n_jobs in (None, 1, 2, 3):
+            margin = predictor.predict_margin(rows[:n], n_jobs=n_jobs)
+            assert margin.tobytes() == expected[:n].tobytes(), (n, n_jobs)
