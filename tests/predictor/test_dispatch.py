@@ -314,7 +314,7 @@ def test_threads_do_not_cut_a_block_of_bit_planes_into_as_many_that_take_as_long
     )
     made = tvm_forest.build(FOREST, schedule={1: START, 128: small, 512: large})
     chosen = {
-        (n, jobs): made._functions.choose_function(n, jobs).rows_per_block
+        (n, jobs): made._functions.plan(n, jobs)[0].rows_per_block
         for n in (256, 512, 1024)
         for jobs in (1, 2, 4)
     }
@@ -385,7 +385,7 @@ def test_threads_take_smaller_blocks_where_larger_ones_would_be_for_one() -> Non
     )
     made = tvm_forest.build(FOREST, schedule={1: START, 8: small, 64: large})
     chosen = {
-        (n, jobs): made._functions.choose_function(n, jobs).rows_per_thread
+        (n, jobs): made._functions.plan(n, jobs)[0].rows_per_thread
         for n in (64, 128)
         for jobs in (1, 2, 4)
     }
@@ -402,7 +402,7 @@ def test_rows_that_were_pickled_go_the_short_way() -> None:
     rows = pickle.loads(pickle.dumps(rows_and_margins()[0][:3]))
     assert rows.dtype is not np.dtype(rows.dtype.str)
     predictor.predict(rows)
-    assert predictor._small_batches.serial.values(rows) is not None
+    assert predictor._small_batches.usual.values(rows) is not None
 
 
 @functools.cache
@@ -430,7 +430,7 @@ def test_few_rows_of_other_dtypes_are_those_that_many_rows_are(
         long = predictor.predict(rows)
         few = 3 * [predictor.predict(rows[i : i + 1]) for i in range(len(rows) // 3)]
     assert len(rows) not in predictor._small_batches.frames
-    assert (predictor._small_batches.serial.values(rows) is None) == (given not in ("f4", "f8"))
+    assert (predictor._small_batches.usual.values(rows) is None) == (given not in ("f4", "f8"))
     assert np.concatenate(few).tobytes() == long.tobytes()
 
 
@@ -442,7 +442,7 @@ def test_few_rows_of_any_numbers_go_the_short_way(other: str | None, given: str)
     short.frames.clear()
     predictor.predict(rows)
     has_frame = len(short.frames.get(3, [])) == 1
-    assert has_frame == (given not in ("f4", "f8")) == (short.serial.values(rows) is None)
+    assert has_frame == (given not in ("f4", "f8")) == (short.usual.values(rows) is None)
 
 
 def test_few_rows_are_refused_as_many_are() -> None:
@@ -456,7 +456,7 @@ def test_few_rows_are_refused_as_many_are() -> None:
     rows[1, 0] = 1e38
     expected = forest.predict_reference(rows)[:, 0]
     assert np.array_equal(predictor.predict_margin(rows), expected)
-    assert np.array_equal(predictor._small_batches.serial.margins(rows), expected)
+    assert np.array_equal(predictor._small_batches.usual.margins(rows), expected)
 
 
 @pytest.mark.parametrize(

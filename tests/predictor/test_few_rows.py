@@ -162,8 +162,8 @@ def test_conversions_and_dropped_results_need_no_large_stack() -> None:
     wide = build(FORESTS["many columns"])
     many = build(drawn_forest(200, 1, base=[0.1] * 200, link="softmax"))
     most = MOST_CELLS // 200  # more would be checked and converted with Python's lock held for long
-    assert wide._small_batches.alone.margins(np.zeros((most, 200), np.float32)) is not None
-    assert wide._small_batches.alone.margins(np.zeros((most + 1, 200), np.float32)) is None
+    assert wide._small_batches.find_calls(1).margins(np.zeros((most, 200), np.float32)) is not None
+    assert wide._small_batches.find_calls(1).margins(np.zeros((most + 1, 200), np.float32)) is None
     before = threading.stack_size(1 << 18)
     try:
         with ThreadPoolExecutor(1) as threads:
@@ -171,7 +171,7 @@ def test_conversions_and_dropped_results_need_no_large_stack() -> None:
                 width = predictor.forest.n_features
                 rows = np.random.default_rng(0).normal(size=(2048, width)).astype(np.float32)
                 wanted = [squeeze(x) for x in predictor._functions.compute_sums(rows, 1)]
-                calls = predictor._small_batches.alone[:2]
+                calls = predictor._small_batches.find_calls(1)[:2]
                 for call, right in zip(calls, wanted, strict=True):
                     for given in (rows, rows.astype(np.float64)):
                         assert threads.submit(call, given).result().tobytes() == right.tobytes()
@@ -186,8 +186,9 @@ def test_many_rows_of_one_thread_go_the_same_way_but_for_the_rest_of_a_block(lin
     predictor = tvm_forest.build(forest, two, schedule=in_blocks)
     rows = np.tile(hard_rows(forest, 100, seed=1), (60, 1))[:5120]
     short, wanted = predictor._small_batches, forest.predict_reference(rows)[:, 0]
+    alone = short.find_calls(1)
     for count, is_taken in ((256, True), (257, False), (320, True), (512, True), (2048, True)):
-        found = short.alone.margins(rows[:count])
+        found = alone.margins(rows[:count])
         assert (found is not None) == is_taken
         assert found is None or found.tobytes() == wanted[:count].tobytes()
         assert (
@@ -195,9 +196,10 @@ def test_many_rows_of_one_thread_go_the_same_way_but_for_the_rest_of_a_block(lin
         )
     most = builtin.count_serial(predictor._functions, 1 << 16)
     assert 256 < most < 5120 and most == builtin.count_serial(predictor._functions, most)
-    assert short.serial.margins(rows[: most // 64 * 64]) is not None
-    assert short.serial.margins(rows[: most // 64 * 64 + 64]) is None
-    assert short.alone.margins(rows.astype(np.float64)).tobytes() == wanted.tobytes()
+    for whole in (most // 64 * 64, most // 64 * 64 + 64):  # on one thread, on two
+        assert short.usual.margins(rows[:whole]).tobytes() == wanted[:whole].tobytes()
+    assert short.usual.margins(rows[: most + 1]) is None
+    assert alone.margins(rows.astype(np.float64)).tobytes() == wanted.tobytes()
 
 
 def in_blocks(start: Any) -> Any:
@@ -365,7 +367,7 @@ def test_other_ways_serve_where_functions_are_off_or_cannot_be_made(monkeypatch:
         assert np.array_equal(
             predictor.predict_margin(ROWS[:5]), FOREST.predict_reference(ROWS[:5])
         )
-        assert predictor._small_batches.alone.margins is builtin.take_none
+        assert predictor._small_batches.find_calls(1).margins is builtin.take_none
     finally:
         builtin._find_python.cache_clear()
 

@@ -1,26 +1,31 @@
-"""Threads share few rows of a model that takes long, and leave others to the short way."""
+"""Threads share few rows of a model that takes long, by the short way too."""
 
 from __future__ import annotations
 
 import functools
+import math
 import multiprocessing
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm_ffi
 
+import scheduled_models
 import tvm_forest
 from scheduled_models import MODELS, forest_named
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor import functions
 from tvm_forest.predictor.few_rows import builtin
 from tvm_forest.schedule_prims import Schedule
-from tvm_forest.schedule_prims.batches import MIN_STEPS_BY_HOPS, MIN_STEPS_BY_VECTORS
+from tvm_forest.schedule_prims.batches import STEPS_BY_HOPS, STEPS_BY_VECTORS
 from tvm_forest.search import heuristic, workload
 from tvm_forest.search.measuring.drawn_forests import Shape, draw_forest
 from tvm_forest.target import Target, parse_target
@@ -52,10 +57,9 @@ def built(*schedules: tuple[int, Schedule]) -> tvm_forest.Predictor:
 
 def chosen(predictor: tvm_forest.Predictor, n_rows: int, n_jobs: int | None = None) -> Any:
     """Return the index of the function for a batch, and the number of threads."""
-    functions = predictor._functions
-    function = functions.choose_function(n_rows, n_jobs)
-    at = next(k for k, x in enumerate(functions.for_batches) if x is function)
-    return at, functions.count_threads(function, n_rows, n_jobs)
+    function, threads = predictor._functions.plan(n_rows, n_jobs)
+    at = next(k for k, x in enumerate(predictor._functions.for_batches) if x is function)
+    return at, threads
 
 
 # -- the default schedules ------------------------------------------------------------------------
@@ -86,13 +90,13 @@ def test_neither_short_calls_nor_large_blocks_of_vectors_are_compiled_for_thread
     assert not any(are_shared(schedules_of_few_rows(short, 2, "cascadelake")))
     assert any(are_shared(schedules_of_few_rows(long, 2, "cascadelake")))
     vectors = schedules_of_few_rows(LARGE, 2, "znver4")
-    assert vectors[-1].layout == "levels" and not any(are_shared(vectors))
+    assert vectors[-1].layout == "levels" and not are_shared(vectors)[-1]
 
 
 def test_a_point_that_serves_two_ranges_of_batches_has_one_function() -> None:
     work = workload.Workload.of(LARGE, with_cores(2, {"kind": "llvm", "mcpu": "x86-64-v3"}))
-    one, other, *_, last = heuristic.choose(work).values()
-    assert not one.shared and not other.shared
+    found = heuristic.choose(work).values()
+    one, other, *_, last = (choice._replace(shared=False) for choice in found)
     found = heuristic._share_long_batches(work, {1: one, 8: other, 16: one, 64: last})
     assert found[1] == found[16] and found[16].shared and not found[8].shared
 
@@ -102,7 +106,7 @@ def test_a_point_that_serves_two_ranges_of_batches_has_one_function() -> None:
 
 def test_a_call_of_few_steps_stays_on_its_thread() -> None:
     predictor = built((1, BY_ROWS.parallel("batch")))
-    first = -(-MIN_STEPS_BY_HOPS // STEPS)
+    first = -(-2 * STEPS_BY_HOPS // STEPS)
     assert 2 < first < 63
     assert [chosen(predictor, n)[1] for n in range(1, 64)] == [1] * (first - 1) + [2] * (64 - first)
     small = tvm_forest.build(SMALL, with_cores(2))
@@ -111,9 +115,25 @@ def test_a_call_of_few_steps_stays_on_its_thread() -> None:
 
 def test_vectors_take_more_steps_before_threads_share_them() -> None:
     predictor = built((1, in_blocks(16, "levels", "permute").parallel("b0")))
-    first = -(-MIN_STEPS_BY_VECTORS // STEPS)
-    assert 22 < first < 63
-    assert [chosen(predictor, n)[1] for n in (1, first - 1, first, 63)] == [1, 1, 2, 2]
+    first = -(-2 * STEPS_BY_VECTORS["levels"] // STEPS)
+    assert -(-2 * STEPS_BY_HOPS // STEPS) < first < 22  # when there is more than one block
+    assert [chosen(predictor, n)[1] for n in (1, 21, 22, 63)] == [1, 1, 2, 2]
+    functions = predictor._functions
+    function = functions.for_batches[0]
+    assert functions.count_threads(function, first - 1, None) == 1
+    assert functions.count_threads(function, first, None) == 2
+
+
+@pytest.mark.parametrize("cores", [2, 3, 6, 64])
+def test_twice_the_rows_get_twice_the_threads(cores: int) -> None:
+    functions = built((1, BY_ROWS.parallel("batch")))._functions
+    function, per_row = functions.for_batches[0], functions.steps_per_row
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(functions, "cores", cores)
+        for n in range(1, 100 * cores):
+            threads = functions.count_threads(function, n, None)
+            enough = n * per_row // STEPS_BY_HOPS
+            assert threads == (cores if enough >= cores else 2 ** int(math.log2(max(1, enough))))
 
 
 def test_a_block_and_a_bit_wake_no_thread() -> None:
@@ -127,14 +147,14 @@ def test_a_function_without_threads_is_called_on_one() -> None:
 
 
 def test_rows_that_one_thread_takes_wake_no_other() -> None:
-    functions, rows = built((1, in_blocks(32).parallel("b0")))._functions, hard_rows(LARGE, 33)
+    functions, rows = built((1, in_blocks(32).parallel("b0")))._functions, hard_rows(LARGE, 43)
     calls = list[int]()
     noted = tvm_ffi.convert(lambda *arguments: calls.append(len(arguments)))
     function = functions.for_batches[0]._replace(parallel=noted)
     results = functions.new_results(32)
     functions.run(function, rows[:32], results, 2)
     assert not calls and np.array_equal(results[-1], LARGE.predict_reference(rows[:32]))
-    functions.run(function, rows, functions.new_results(33), 2)
+    functions.run(function, rows, functions.new_results(43), 2)
     assert len(calls) == 1
 
 
@@ -143,7 +163,7 @@ def test_rows_that_one_thread_takes_wake_no_other() -> None:
 
 def test_threads_walk_rows_one_by_one_where_few_would_go_together() -> None:
     predictor = built((1, BY_ROWS.parallel("batch")), (2, TOGETHER))
-    assert [chosen(predictor, n) for n in (2, 7, 8, 63)] == [(1, 1), (1, 1), (0, 2), (0, 2)]
+    assert [chosen(predictor, n) for n in (1, 2, 3, 63)] == [(0, 1), (1, 1), (0, 2), (0, 2)]
     assert chosen(predictor, 63, n_jobs=1) == (1, 1)
 
 
@@ -171,20 +191,79 @@ def test_smaller_blocks_must_leave_a_quarter_of_the_rows_to_others() -> None:
 # -- the short way --------------------------------------------------------------------------------
 
 
-def test_the_short_way_leaves_out_what_threads_share_and_takes_what_is_behind() -> None:
+@pytest.mark.parametrize("cores", [2, 3, 6, 64])
+@pytest.mark.parametrize("n_jobs", [None, -1, 1, 2, 3, 5, 16])
+@pytest.mark.parametrize("sizes", [(1,), (1, 16), (8, 16, 24), (64, 128, 512), (1, 64, 100)])
+def test_turns_are_where_another_function_or_number_of_threads_begins(
+    sizes: tuple[int, ...], n_jobs: int | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = built((1, BY_ROWS.parallel("batch")), (2, TOGETHER))._functions
+    some = [
+        functions.for_batches[k % 2]._replace(
+            rows_per_thread=size, rows_per_block=size * (size >= 64), steps_per_thread=steps
+        )
+        for k, (size, steps) in enumerate(zip(sizes, (9000, 50000, 125000), strict=False))
+    ]
+    monkeypatch.setattr(functions, "cores", cores)
+    monkeypatch.setattr(functions, "smallest_batches", [1, *sizes[1:]])
+    monkeypatch.setattr(functions, "for_batches", some)
+    turns, planned = functions.list_turns(4000, n_jobs), None
+    for n in range(1, 4001):
+        if n in turns:
+            planned = functions.plan(n, n_jobs)
+        assert planned == functions.plan(n, n_jobs), n
+
+
+def test_the_short_way_takes_what_threads_share() -> None:
     planes = in_blocks(64, "bitsliced", "bits")
     predictor = built((1, BY_ROWS.parallel("batch")), (16, planes))
     rows = hard_rows(LARGE, 63, seed=1)
-    first = -(-MIN_STEPS_BY_HOPS // STEPS)
-    found = list(builtin.list_serial(predictor._functions, 63))
-    one, planes_function = predictor._functions.for_batches
-    assert found == [(1, one), (first, None), (16, planes_function)]
-    calls = predictor._small_batches.serial
-    if calls.margins is builtin.take_none:
+    first = -(-2 * STEPS_BY_HOPS // STEPS)
+    one, other = predictor._functions.for_batches
+    served = list(builtin.list_served(predictor._functions, 63))
+    assert served == [(1, one, 0), (first, one, 1), (16, other, 0)]
+    usual, alone = (predictor._small_batches.find_calls(n_jobs) for n_jobs in (2, 1))
+    if usual.margins is builtin.take_none:
         pytest.skip("builtin functions are off")
     for n in range(1, 64):
-        assert (calls.margins(rows[:n]) is None) == (first <= n < 16)
-        assert predictor._small_batches.alone.margins(rows[:n]) is not None
+        assert usual.margins(rows[:n]).tobytes() == alone.margins(rows[:n]).tobytes()
+
+
+def test_the_short_way_leaves_out_sums_in_another_order_that_wait_for_threads() -> None:
+    sch = START.represent_as("ranked").reorder("tree", "batch").parallel("tree")
+    schedules = {1: sch, 8: BY_ROWS.parallel("batch")}
+    functions = tvm_forest.build(LARGE, with_cores(2), schedules, exact=False)._functions
+    assert not functions.for_batches[0].keeps_order
+    served = [(x.begin, x.function is None) for x in builtin.list_served(functions, 20, 2)]
+    assert served == [(1, True), (8, False)]
+
+
+PINNED = """
+import os, sys
+sys.path[:0] = sys.argv[1:]
+import numpy as np
+from test_few_rows_in_threads import BY_ROWS, built, hard_rows, LARGE
+predictor, rows = built((1, BY_ROWS.parallel("batch"))), hard_rows(LARGE, 40)
+predictor.predict_margin(rows[:1])
+count, cores = lambda: len(os.listdir("/proc/self/task")), os.sched_getaffinity(0)
+begin = count()
+os.sched_setaffinity(0, {min(cores)})
+predictor.predict_margin(rows)
+pinned = count()
+os.sched_setaffinity(0, cores)
+predictor.predict_margin(rows)
+print(pinned - begin, count() - begin)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux does")
+@pytest.mark.skipif(Target().cores < 2, reason="one core starts no threads")
+def test_a_call_on_one_core_starts_no_threads_whatever_was_at_the_first() -> None:
+    folders = [str(Path(__file__).parent), str(Path(scheduled_models.__file__).parent)]
+    done = subprocess.run([sys.executable, "-c", PINNED, *folders], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0", "1"]
 
 
 # -- results --------------------------------------------------------------------------------------
@@ -252,7 +331,7 @@ def test_every_model_has_the_same_bits_whichever_threads_share_its_rows(
 ) -> None:
     monkeypatch.setattr(heuristic, "SHARED_NANOSECONDS", 0)
     for room in (heuristic, functions):
-        monkeypatch.setattr(room, "count_least_steps", lambda _: 1)  # as if all were large
+        monkeypatch.setattr(room, "count_steps_of_a_thread", lambda _: 1)  # as if all were large
     forest = forest_named(name)
     schedules = heuristic.default_schedules(forest, with_cores(2))
     predictor = tvm_forest.build(forest, with_cores(2), schedules)

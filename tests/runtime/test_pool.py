@@ -221,33 +221,46 @@ def happens(at: int, event: Callable[[], Any], call: Callable[[], Any]) -> bool:
     return left <= 0
 
 
+WAYS = [("C", 20), ("F", 100)]
+"""The orders of rows in memory that are read in place, and those that go the longer way, each with
+fewer points than there are."""
+
+
 @pytest.mark.slow
-def test_an_exception_at_any_point_leaves_the_helpers_to_later_calls(predictor: Any) -> None:
+@pytest.mark.parametrize("order, least", WAYS)
+def test_an_exception_at_any_point_leaves_the_helpers_to_later_calls(
+    predictor: Any, order: Any, least: int
+) -> None:
+    rows = np.array(ROWS, order=order)
     for at in range(1, 10_000):
         try:
-            assert not happens(at, raise_late, lambda: predictor.predict_margin(ROWS, n_jobs=2))
+            assert not happens(at, raise_late, lambda: predictor.predict_margin(rows, n_jobs=2))
             break
         except Late:
             assert with_helpers(POOL, lambda: None, waits=False)
-    assert at > 100 and is_right(predictor)
+    assert at > least and is_right(predictor)
 
 
-def predicts_at_each_point(predictor: Any) -> bool:
-    usual, found = predictor.predict_margin(ROWS[:100], 2), list[bool]()
+def predicts_at_each_point(predictor: Any, order: Any, least: int) -> bool:
+    rows = np.array(ROWS[:100], order=order)
+    usual, found = predictor.predict_margin(rows, 2), list[bool]()
 
     def predict() -> None:
-        found.append(np.array_equal(predictor.predict_margin(ROWS[:100], 2), usual))
+        found.append(np.array_equal(predictor.predict_margin(rows, 2), usual))
 
     points = 1
     while happens(points, predict, predict):
         points += 1
-    return points > 100 and all(found)
+    return points > least and all(found)
 
 
 @needs_fork
 @pytest.mark.slow
-def test_a_handler_or_destructor_may_predict_at_any_point_of_a_call(predictor: Any) -> None:
-    assert ends_well(lambda: predicts_at_each_point(predictor))
+@pytest.mark.parametrize("order, least", WAYS)
+def test_a_handler_or_destructor_may_predict_at_any_point_of_a_call(
+    predictor: Any, order: Any, least: int
+) -> None:
+    assert ends_well(lambda: predicts_at_each_point(predictor, order, least))
 
 
 # -- forks ----------------------------------------------------------------------------------------

@@ -52,8 +52,9 @@ def test_a_system_without_control_groups_has_no_quota(tmp_path):
 
 @pytest.mark.parametrize("share, expected", [(None, 8), (0.2, 1), (1.5, 2), (4.0, 4), (64.0, 8)])
 def test_cores_are_those_of_the_mask_and_of_the_quota(monkeypatch, share, expected):
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(8), raising=False)
     monkeypatch.setattr(cores, "read_quota", lambda: share)
-    cores._read_quota_once.cache_clear()
+    cores.most_cores.cache_clear()
     assert cores.available_cores() == expected
-    cores._read_quota_once.cache_clear()
+    cores.most_cores.cache_clear()

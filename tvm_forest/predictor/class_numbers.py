@@ -137,8 +137,8 @@ class ClassMethods:
         if early_exit and iteration_range is None:
             return self._predict_class_early(rows, n_jobs, ask_after).astype(dtype)
         jobs, few = _choose_jobs(self, n_jobs), now._small_batches
-        if iteration_range is None and (jobs is None or (type(jobs) is int and jobs == 1)):
-            classes = (few.serial if jobs is None else few.alone).classes(rows)
+        if iteration_range is None:
+            classes = (few.usual if jobs is None else few.find_calls(jobs)).classes(rows)
             if classes is not None:
                 return classes.astype(dtype)
         margin, value = now._sums(rows, n_jobs, iteration_range)

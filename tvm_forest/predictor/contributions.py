@@ -20,11 +20,12 @@ from ..layouts.laying_out import LaidOut, LaidTables
 from ..layouts.laying_out.request import BuildRequest
 from ..runtime.results import OF_TABLES, Output
 from ..runtime.threads import check_n_jobs
+from ..runtime.threads.by_batch import BoundFunction
 from ..schedule_prims.batches import PARALLEL
 from ..system.late import import_late
 from ..system.process.locks import cached_property, make_lock
 from .compiling import compile_or_load
-from .functions import BoundFunction, Functions
+from .functions import Functions
 from .inputs import to_rows
 from .parts.rounds import refuse_which
 
@@ -89,9 +90,9 @@ class Contributions:
         rows = to_rows(rows, self._functions.forest)
         values = np.empty((len(rows), *self.shape_of(name)))
         function = self.find(name, len(rows))
-        has_work = function.parallel is not None and len(rows) > function.rows_per_thread
-        jobs = n_jobs if n_jobs is not None and function.parallel is not None else -1
-        self._functions.run(function, rows, [values], jobs if has_work else 1)
+        n_jobs = -1 if n_jobs is None else n_jobs
+        threads = self._functions.count_threads(function, len(rows), n_jobs)
+        self._functions.run(function, rows, [values], threads)
         return self.complete(name, values)
 
     def find(self, name: Output, n_rows: int) -> BoundFunction:

@@ -16,7 +16,8 @@ from ..runtime.gpu import ModelArray, dlpack
 from ..runtime.gpu.arrays import DeviceArray
 from ..runtime.gpu.executor import Shapes
 from ..runtime.results import Output
-from .functions import BoundFunction, Functions
+from ..runtime.threads.by_batch import BoundFunction
+from .functions import Functions
 from .inputs import to_rows
 from .inputs.checks import check_shape
 from .predictor import Predictor, Range

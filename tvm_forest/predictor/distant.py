@@ -11,8 +11,9 @@ from ..errors import DeviceError
 from ..forest import Array
 from ..runtime import Library
 from ..runtime.results import Output
+from ..runtime.threads.by_batch import BoundFunction
 from ..schedule_prims import Schedule
-from .functions import BoundFunction, Functions
+from .functions import Functions
 from .predictor import Predictor
 
 

@@ -10,9 +10,8 @@ values, as arrays.
 from __future__ import annotations
 
 import ctypes
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,10 +23,11 @@ from ..runtime import Library
 from ..runtime.gpu import ModelArray
 from ..runtime.linked import LinkedLibrary
 from ..runtime.results import OF_TABLES, Output, result_dtype, result_names
-from ..runtime.threads import check_n_jobs, count_rows_of_a_thread
+from ..runtime.threads import count_rows_of_a_thread
+from ..runtime.threads.by_batch import BoundFunction, ByBatch
 from ..runtime.threads.pool import POOL
 from ..schedule_prims import Schedule, batches
-from ..schedule_prims.batches import count_least_steps, rows_per_block
+from ..schedule_prims.batches import count_steps_of_a_thread, rows_per_block
 from ..system.cores import available_cores
 from ..system.late import import_late
 from ..system.process.ending import is_waited_for
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 else:
     pool_code = import_late("tvm_forest.runtime.threads.pool_code")
 
-MUCH_FEWER = 0.75
-"""Ratio of rows up to which one function takes much fewer than another."""
-
 LINE_BYTES = 64
 """Bytes of a cache line; aligned arrays keep a walk's vectors within one line."""
 
@@ -52,33 +49,6 @@ _compile_lock = make_lock()
 
 _shared: dict[tuple[str, Target], Library] = {}
 """Code that depends on no model, by its name and target."""
-
-
-class BoundFunction(NamedTuple):
-    """A compiled function with the model's arrays that it reads.
-
-    Attributes:
-        serial: the code that runs on the caller's thread.
-        parallel: the code that shares rows or trees among threads; None if the schedule has no
-            parallel loop.
-        model: the arguments between the rows and the results.
-        rows_per_thread: rows that one iteration of the parallel loops takes; 0 if threads share
-            trees as well.
-        rows_per_block: rows per bit-plane block (a partly filled block costs as much as a full
-            one); 0 without such blocks.
-        takes_memberships: whether rows need membership columns, which numpy appends.
-        keeps_order: whether it adds the trees of a row in the order of the model.
-        least_steps: see `count_least_steps`.
-    """
-
-    serial: Any
-    parallel: Any
-    model: tuple[Any, ...]
-    rows_per_thread: int
-    rows_per_block: int = 0
-    takes_memberships: bool = True
-    keeps_order: bool = True
-    least_steps: int = 0
 
 
 class AddressTable(ctypes.c_void_p):
@@ -94,12 +64,11 @@ class AddressTable(ctypes.c_void_p):
         super().__init__(self.addresses.ctypes.data)
 
 
-class Functions:
+class Functions(ByBatch):
     """The functions of a predictor.
 
     Functions of sums exist from the start. Those for leaf numbers ("apply") and leaf values
-    ("per_tree") are compiled on first use. The argument `n_jobs` is None for all cores if the batch
-    is large enough and one otherwise, -1 for all cores, or the number of threads.
+    ("per_tree") are compiled on first use. Arguments `n_jobs` are as in `ByBatch`.
 
     Attributes:
         request: the build request.
@@ -107,15 +76,12 @@ class Functions:
         target: the compilation target.
         arguments: for each function by name, the arrays of the model that it reads.
         libraries: compiled libraries, in the order in which `bind` added them.
-        smallest_batches: for each function of sums, the smallest batch that it serves, ascending.
-        for_batches: these functions.
         result_dtypes: dtypes of the arrays that a function of sums writes, see `result_names`;
             values are the last.
         margin_place: index of the margins among these.
         max_rows_with_memberships: rows that get membership columns at a time; for thousands of rows
             this memory would have to be requested from the system each time.
         n_places: number of places `round * C + class` of trees.
-        steps_per_row: largest number of hops and leaves that a row can take in all trees.
     """
 
     max_rows_with_memberships = 512
@@ -128,13 +94,13 @@ class Functions:
         self.libraries: list[CodeOf] = []
         self.bind(compiled)
         names = batches.name_functions(schedules)
-        self.smallest_batches = list(names)
-        self.for_batches = [self._by_name[name] for name in names.values()]
+        of_batches = [self._by_name[name] for name in names.values()]
+        steps = int(forest.depths.sum()) + forest.n_trees
+        super().__init__(list(names), of_batches, steps, request.target.cores)
         results = result_names(forest)
         self.result_dtypes = [np.dtype(result_dtype(forest, name)) for name in results]
         self.margin_place = results.index("margin")
         self.n_places = forest.n_trees * forest.leaf_value.shape[1]
-        self.steps_per_row = int(forest.depths.sum()) + forest.n_trees
 
     # -- binding ----------------------------------------------------------------------------------
 
@@ -174,7 +140,7 @@ class Functions:
             rows_per_block(sch, self.request.schedules),
             takes_memberships(sch.layout, self.forest),
             sch.keeps_order,
-            count_least_steps(sch),
+            count_steps_of_a_thread(sch),
         )
 
     def adopt(self, library: Library, has_threads: bool) -> None:
@@ -195,11 +161,7 @@ class Functions:
         """Return what functions take in place of these arrays: one pointer, an AddressTable."""
         return (AddressTable(tensors),)
 
-    # -- choosing a function -----------------------------------------------------------------------
-
-    def for_batch(self, n_rows: int) -> BoundFunction:
-        """Return the function for batches of this size."""
-        return self.for_batches[max(0, bisect_right(self.smallest_batches, n_rows) - 1)]
+    # -- finding a function ------------------------------------------------------------------------
 
     def find(self, name: Output) -> BoundFunction:
         """Return the function of an output by name; it is compiled now if it is not there yet.
@@ -229,44 +191,6 @@ class Functions:
                     _shared[key] = library
         return _shared[key]
 
-    def choose_function(self, n_rows: int, n_jobs: int | None) -> BoundFunction:
-        """Return the function for a batch, or one for smaller batches if that keeps threads busy.
-
-        64 rows in blocks of 64 keep one thread busy, so two threads use the function of smaller
-        batches in blocks of 16. It must take much fewer rows for the busiest thread, since larger
-        blocks take less time for a row.
-        """
-        function, best = self.for_batch(n_rows), None
-        for candidate in reversed(self.for_batches[: self.for_batches.index(function) + 1]):
-            threads = self.count_threads(candidate, n_rows, n_jobs) if candidate.parallel else 1
-            if threads == 1 or not _may_replace(candidate, function, n_rows, threads):
-                continue
-            size = max(1, candidate.rows_per_thread)
-            longest = -(-n_rows // (size * threads)) * size
-            if best is None or longest <= MUCH_FEWER * best[0]:
-                best = longest, candidate
-            if n_rows > MUCH_FEWER * best[0] * threads:
-                break  # no other one takes much fewer
-        return function if best is None else best[1]
-
-    def count_threads(self, function: BoundFunction, n_rows: int, n_jobs: Any) -> int:
-        """Return the number of threads for a call.
-
-        Args:
-            function: the function that is called.
-            n_rows: number of rows of the call.
-            n_jobs: see the class.
-
-        Raises:
-            InputError: n_jobs is invalid.
-        """
-        if n_jobs is None:
-            has_work = function.parallel and 3 * n_rows >= 4 * function.rows_per_thread
-            is_large = has_work and n_rows * self.steps_per_row >= function.least_steps
-            return self.target.cores if is_large else 1
-        check_n_jobs("predict", n_jobs)
-        return self.target.cores if n_jobs == -1 else int(n_jobs)
-
     # -- calls -------------------------------------------------------------------------------------
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
@@ -282,17 +206,17 @@ class Functions:
 
     def write_sums(self, blocks: Any, results: Sequence[Array], n_jobs: int | None) -> None:
         """Write results for rows from `to_blocks` into arrays such as those of `new_results`."""
-        function = self.choose_function(len(blocks), n_jobs)
+        function, threads = self.plan(len(blocks), n_jobs)
         multiple = function.rows_per_block
         rest = len(blocks) % multiple if len(blocks) > multiple > 0 else 0
         whole = len(blocks) - rest
         for begin, part in split_blocks(blocks, self.forest, max(1, multiple)):
             end = min(begin + len(part), whole)
             inside = [array[begin:end] for array in results]
-            self.run(function, part[: end - begin], inside, n_jobs)
+            self.run(function, part[: end - begin], inside, threads)
             if end < begin + len(part):
-                beyond = [array[whole:] for array in results]
-                self.run(self.for_batch(rest), part[end - begin :], beyond, n_jobs)
+                last, count = self.plan(rest, n_jobs)
+                self.run(last, part[end - begin :], [array[whole:] for array in results], count)
 
     def compute_leaves(self, name: Output, rows: Any, n_jobs: int | None) -> Array:
         """Return the numbers ("apply") or values ("per_tree") of the leaves that rows reach.
@@ -305,8 +229,10 @@ class Functions:
         """
         blocks = to_blocks(rows, self.forest)
         leaves = np.empty((len(blocks), self.n_places), self.leaf_dtype(name))
+        function = self.find(name)
+        threads = self.count_threads(function, len(blocks), n_jobs)
         for begin, part in split_blocks(blocks, self.forest, 1):
-            self.run(self.find(name), part, [leaves[begin : begin + len(part)]], n_jobs)
+            self.run(function, part, [leaves[begin : begin + len(part)]], threads)
         return leaves
 
     def new_results(self, n_rows: int) -> list[Array]:
@@ -324,7 +250,7 @@ class Functions:
 
     @is_waited_for
     def run(
-        self, function: BoundFunction, rows: Array, outputs: Sequence[Array], n_jobs: int | None
+        self, function: BoundFunction, rows: Array, outputs: Sequence[Array], threads: int
     ) -> None:
         """Compute the results of some rows into `outputs`.
 
@@ -332,10 +258,9 @@ class Functions:
             function: the function to call.
             rows: (R, row_width), from `to_rows`; they are cleaned here.
             outputs: arrays with R rows each, to write into.
-            n_jobs: see the class.
+            threads: most threads to share the rows.
         """
         n_rows = len(rows)
-        threads = self.count_threads(function, n_rows, n_jobs)
         if not n_rows:
             return
         step = self.max_rows_with_memberships if function.takes_memberships else n_rows
@@ -343,26 +268,10 @@ class Functions:
             part = slice(begin, begin + step)
             ready = writable_view(self.prepare_rows(function, rows[part]))
             arguments = (ready, *function.model, *(array[part] for array in outputs))
-            if function.parallel is None or threads == 1 or n_rows <= function.rows_per_thread:
-                function.serial(*arguments)
-            else:
+            if threads > 1 and function.is_divided(n_rows):
                 _run_parallel(function, arguments, threads)
-
-
-def _may_replace(
-    candidate: BoundFunction, function: BoundFunction, n_rows: int, threads: int
-) -> bool:
-    """Return whether threads may take a batch by another function than that for its size.
-
-    It must give all of them a block, and keep the order of additions, since `Predictor.tolerance`
-    depends on the number of rows. A block of bit planes takes about as long whatever its size, so
-    two threads do not divide one of 512 rows into four of 128. Nor do they walk hop by hop, where a
-    step takes about four times as long as in vectors.
-    """
-    together = candidate.rows_per_thread * threads
-    is_fast = candidate.least_steps * threads >= function.least_steps
-    divides = is_fast and function.rows_per_block <= together <= n_rows
-    return candidate is function or (divides and candidate.keeps_order)
+            else:
+                function.serial(*arguments)
 
 
 def _run_parallel(function: BoundFunction, arguments: tuple[Any, ...], threads: int) -> None:

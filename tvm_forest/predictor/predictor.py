@@ -220,14 +220,13 @@ class Predictor(
             return (self._present or self)._predict_one_of(rows, which, n_jobs, iteration_range)
         if iteration_range is None:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
-            if jobs is None or (type(jobs) is int and jobs == 1):
-                calls = few.serial if jobs is None else few.alone
-                if self._gives_labels:
-                    found = few.predict_labels(rows, calls)
-                elif (found := calls.values(rows)) is None:
-                    found = few.predict(rows, VALUE)
-                if found is not None:
-                    return found
+            calls = few.usual if jobs is None else few.find_calls(jobs)
+            if self._gives_labels:
+                found = few.predict_labels(rows, calls)
+            elif (found := calls.values(rows)) is None:
+                found = few.predict(rows, VALUE, jobs)
+            if found is not None:
+                return found
         now = self._present or self
         margin, value = now._sums(rows, n_jobs, iteration_range, on_host=now._gives_labels)
         return choose_labels(now.forest, margin, value) if now._gives_labels else squeeze(value)
@@ -263,10 +262,9 @@ class Predictor(
             return now._predict_one_of(rows, which, n_jobs, iteration_range, VALUE)
         if iteration_range is None:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
-            if jobs is None or (type(jobs) is int and jobs == 1):
-                values = (few.serial if jobs is None else few.alone).values(rows)
-                if values is not None:
-                    return values
+            values = (few.usual if jobs is None else few.find_calls(jobs)).values(rows)
+            if values is not None:
+                return values
         now = self._present or self
         return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[1])
 
@@ -296,10 +294,9 @@ class Predictor(
         """
         if iteration_range is None and not as_source:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
-            if jobs is None or (type(jobs) is int and jobs == 1):
-                found = (few.serial if jobs is None else few.alone).probabilities(rows)
-                if found is not None:
-                    return found
+            found = (few.usual if jobs is None else few.find_calls(jobs)).probabilities(rows)
+            if found is not None:
+                return found
         now = self._present or self
         if not now.gives_probabilities:
             raise UnsupportedModel(
@@ -343,11 +340,10 @@ class Predictor(
             return now._predict_one_of(rows, which, n_jobs, iteration_range, MARGIN)
         if iteration_range is None:
             jobs, few = self.n_jobs if n_jobs is None else n_jobs, self._small_batches
-            if jobs is None or (type(jobs) is int and jobs == 1):
-                margins = (few.serial if jobs is None else few.alone).margins(rows)
-                margins = few.predict(rows, MARGIN) if margins is None else margins
-                if margins is not None:
-                    return margins
+            margins = (few.usual if jobs is None else few.find_calls(jobs)).margins(rows)
+            margins = few.predict(rows, MARGIN, jobs) if margins is None else margins
+            if margins is not None:
+                return margins
         now = self._present or self
         return squeeze(now._sums(rows, n_jobs, iteration_range, on_host=False)[0])
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..target import cpu_abilities
 from .linked import read_version
 
-INTERFACE = 8
+INTERFACE = 9
 """Version of the calling convention of compiled functions.
 
 Stored code of another version is compiled again.

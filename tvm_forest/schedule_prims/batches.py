@@ -1,8 +1,7 @@
 """Selects the schedule that serves a batch of a given size.
 
 takes: a Schedule, or several by the smallest batch that each serves; gives: these in order of batch
-size, the schedule for a number of rows, names of compiled functions, from how many steps on threads
-share a batch.
+size, the schedule for a number of rows, names of compiled functions, how many steps a thread takes.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 PARALLEL = "_parallel"
 """Suffix of the names of functions that use threads; others run on the caller's thread."""
 
-MIN_STEPS_BY_HOPS = 60_000
-"""Least number of steps for which threads share a batch, where walks go hop by hop. A step is a hop
-or a leaf of a row in a tree. Here each waits for memory, 0.5 to 1.4 ns, so a batch takes 30 us and
-more; to wake other threads takes 6 us, and longer where other work keeps their cores busy."""
+STEPS_BY_HOPS = 10_000
+"""Least number of steps of each thread that shares a batch, where walks go hop by hop. A step is a
+hop or a leaf of a row in a tree. Here each waits for memory, 0.5 to 1.4 ns, so they take about 10
+us; to wake another thread takes 3 us, and longer where other work keeps its core busy."""
 
-MIN_STEPS_BY_VECTORS = 250_000
-"""Least number of steps where one instruction takes many, which is 0.03 to 0.3 ns for each. A row
-takes 900 steps through 100 trees of depth 8, so 278 rows reach it."""
+STEPS_BY_VECTORS = {OCTETS: 50_000, PERMUTED: 50_000, BIT_PLANES: 125_000}
+"""The same where one instruction takes many steps, by layout: 0.2 to 0.3 ns for each, in bit planes
+0.03 to 0.1 ns. A row takes 900 steps through 100 trees of depth 8."""
 
 Schedules = Schedule | Mapping[int, Schedule]
 """One schedule for all batches, or several by the smallest batch, such as {1: a, 8: b, 64: c}."""
@@ -129,13 +128,12 @@ def name_functions(schedules: Mapping[int, Schedule]) -> dict[int, str]:
     return {smallest: names[sch] for smallest, sch in schedules.items()}
 
 
-def count_least_steps(sch: Schedule) -> int:
-    """Return the least number of steps of a batch for which all cores are used by default.
+def count_steps_of_a_thread(sch: Schedule) -> int:
+    """Return the least number of steps of each thread, if the number of threads is not given.
 
     It is inversely proportional to the time of a step.
     """
-    by_vectors = sch.layout in (BIT_PLANES, OCTETS, PERMUTED)
-    return MIN_STEPS_BY_VECTORS if by_vectors else MIN_STEPS_BY_HOPS
+    return STEPS_BY_VECTORS.get(sch.layout, STEPS_BY_HOPS)
 
 
 def rows_per_block(sch: Schedule, schedules: dict[int, Schedule]) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import ScheduleError
 from ..forest import Array, Forest
 from ..schedule_prims import Schedule
-from ..schedule_prims.batches import arrange_by_batch, count_least_steps, select_schedule
+from ..schedule_prims.batches import arrange_by_batch, count_steps_of_a_thread, select_schedule
 from ..target import Target
 from .cost import price, price_parts, price_spaces
 from .gpu_rules import choose_gpu_schedule, choose_gpu_schedules
@@ -151,7 +151,7 @@ def _takes_long(work: Workload, choice: Choice, batch: int) -> bool:
     small: the code of one of 32 rows, in vectors, takes a sixth longer if threads can share it.
     """
     steps, block = batch * (work.hops + work.forest.n_trees), max(1, choice.point.block)
-    is_large = block < batch and steps >= count_least_steps(choice.schedule)
+    is_large = block < batch and steps >= 2 * count_steps_of_a_thread(choice.schedule)
     return (
         is_large
         and block <= BLOCKS[0]

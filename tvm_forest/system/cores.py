@@ -17,22 +17,22 @@ from pathlib import Path, PurePosixPath
 
 
 def available_cores() -> int:
-    """Return the number of cores available to this process, by affinity and time quota.
-
-    A quota is rounded up: for one core and a half the result is 2. The quota is read only once,
-    since this function is called before every parallel call.
-    """
+    """Return the number of cores available to this process, by affinity and time quota."""
+    cores = most_cores()
     if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, _read_quota_once()))
+        cores = min(cores, len(os.sched_getaffinity(0)))
+    return max(1, cores)
 
 
 @functools.cache
-def _read_quota_once() -> int:
-    share = read_quota()
-    return 1 << 30 if share is None else math.ceil(share)
+def most_cores() -> int:
+    """Return the number of cores available to this process, whatever its affinity.
+
+    A quota is rounded up: for one core and a half the result is 2. It is read only once, since this
+    function is called before every parallel call.
+    """
+    cores, share = os.cpu_count() or 1, read_quota()
+    return cores if share is None else min(cores, math.ceil(share))
 
 
 def read_quota(root: Path = Path("/")) -> float | None:

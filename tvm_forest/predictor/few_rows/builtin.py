@@ -1,4 +1,4 @@
-"""Predicts rows on one thread by CPython builtin functions, which cost less than tvm_ffi's calls.
+"""Predicts rows by CPython builtin functions, which cost less than tvm_ffi's calls.
 
 takes: Functions; gives: functions of rows, which return margins, values, probabilities or the
 numbers of classes, or None.
@@ -7,8 +7,8 @@ A builtin function consists of `runtime/threads/few_rows.ll` and a sheet, its `_
 array of words with all addresses and sizes that the code needs. It reads rows in place, and
 allocates the result array itself. It takes rows of float32 and float64 in C order, unless they are
 too many or contain refused values, and returns None for all others. It holds the GIL, but releases
-it in long calls, and now and then in short ones: Python does so itself between two calls, but not
-in loops of C code, such as `map`.
+it in long calls and those that threads share, and now and then in short ones: Python does so itself
+between two calls, but not in loops of C code, such as `map`.
 
 The code accesses Python and numpy objects without their headers. So it is used only if their memory
 layout is as expected, which is checked once; `TVM_FOREST_BUILTIN=off` turns it off.
@@ -21,7 +21,6 @@ import functools
 import logging
 import os
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -31,10 +30,12 @@ from ...errors import BuildError
 from ...forest import Array, Forest
 from ...runtime.linked import LinkedLibrary
 from ...runtime.threads import FEW_ROWS
+from ...runtime.threads.by_batch import BoundFunction
 from ...runtime.threads.pool import POOL
+from ...system.cores import most_cores
 from ...system.late import import_late
 from ...system.process.locks import holds_off_forks
-from ..functions import BoundFunction, Functions
+from ..functions import Functions
 
 if TYPE_CHECKING:
     from ...runtime.threads import pool_code
@@ -99,46 +100,60 @@ PAIRS, ABOVE, AT_LEAST, LARGEST, LARGEST_OF_CPP = range(1, 6)
 """Forms of `tvm_forest_give`."""
 
 
-def list_serial(
-    functions: Functions, most: int, n_jobs: int | None = None
-) -> Iterator[tuple[int, BoundFunction | None]]:
-    """Yield from which number of rows on, up to `most`, which function reads rows in place.
+class _Served(NamedTuple):
+    """How batches from a number of rows on are predicted.
 
-    It is None for batches that use several threads, or need membership columns.
+    Attributes:
+        begin: that number.
+        function: the function that reads rows in place; None for batches that are not taken.
+        helpers: number of threads, besides the caller's, that share the rows; fewer if the caller
+            may not use so many cores.
     """
 
-    def count(n_rows: int) -> int:
-        return functions.count_threads(functions.choose_function(n_rows, n_jobs), n_rows, n_jobs)
+    begin: int
+    function: BoundFunction | None
+    helpers: int = 0
 
-    begins = functions.smallest_batches
-    ends = (*begins[1:], most + 1)
-    for begin, end, function in zip(begins, ends, functions.for_batches, strict=True):
-        sizes = range(begin, min(end, most + 1))
-        alone = 0 if function.takes_memberships else bisect_left(sizes, 2, key=count)
-        if alone:
-            yield begin, function
-        if alone < len(sizes):
-            yield begin + alone, None
+
+def list_served(functions: Functions, most: int, n_jobs: int | None = None) -> Iterator[_Served]:
+    """Yield how batches of up to `most` rows are predicted, smallest first.
+
+    Batches are not taken if they need membership columns, or must wait for the threads of another
+    call, since their function adds in another order than one thread would.
+    """
+
+    def serve(begin: int) -> _Served:
+        function, threads = functions.plan(begin, n_jobs)
+        waits = threads > 1 and not function.keeps_order
+        is_taken = not (waits or function.takes_memberships)
+        return _Served(begin, function if is_taken else None, min(threads, most_cores()) - 1)
+
+    last = _Served(0, None, -1)
+    for begin in functions.list_turns(most, n_jobs):
+        served = serve(begin)
+        if served[1:] != last[1:]:
+            yield (last := served)
 
 
 def count_serial(functions: Functions, most: int) -> int:
     """Return up to which number of rows, at most `most`, one thread reads rows in place."""
-    others = (begin for begin, function in list_serial(functions, most) if function is None)
+    served = list_served(functions, most)
+    others = (each.begin for each in served if each.function is None or each.helpers)
     return next(others, most + 1) - 1
 
 
 @holds_off_forks
 def bind(functions: Functions, most: int, n_jobs: int | None = 1) -> Calls:
-    """Return functions that predict rows on the caller's thread.
+    """Return functions that predict rows.
 
     Args:
         functions: the compiled functions to call, which are kept alive.
         most: largest number of rows to take.
-        n_jobs: see `Functions`; batches that use several threads are not taken.
+        n_jobs: see `Functions`.
     """
     python, forest = _find_python(), functions.forest
-    serial = list(list_serial(functions, most, n_jobs)) if most else []
-    if python is None or forest.refuses_unseen or not any(x for _, x in serial):
+    served = list(list_served(functions, most, n_jobs)) if most else []
+    if python is None or forest.refuses_unseen or not any(x.function for x in served):
         return Calls()
     code = load_own_code(functions, POOL.load_few_rows)
     if code is None:
@@ -148,7 +163,7 @@ def bind(functions: Functions, most: int, n_jobs: int | None = 1) -> Calls:
     wanted = (margins, values, _probabilities(forest, values), classes)
     make, made = _prepare(code), dict[_Wanted | None, Predict]({None: take_none})
     for each in filter(None, wanted):
-        made[each] = made.get(each) or make(_Sheet.of(functions, most, serial, each, python))
+        made[each] = made.get(each) or make(_Sheet.of(functions, most, served, each, python))
     return Calls(*(made[x] for x in wanted))
 
 
@@ -212,7 +227,7 @@ class _Sheet(np.ndarray):
         cls,
         functions: Functions,
         most: int,
-        serial: list[tuple[int, BoundFunction | None]],
+        served: list[_Served],
         wanted: _Wanted,
         python: tuple[int, ...],
     ) -> _Sheet:
@@ -221,7 +236,7 @@ class _Sheet(np.ndarray):
         Args:
             functions: the compiled functions, whose `result_dtypes` lists the results.
             most: largest number of rows to take.
-            serial: see `list_serial`.
+            served: see `list_served`.
             wanted: what of the results they return.
             python: see `_find_python`.
         """
@@ -234,9 +249,13 @@ class _Sheet(np.ndarray):
         bits = [8 * x.itemsize for x in results]
         refused = {*forest.refuses, *["inf"] * bool(forest.finite_columns)}
         calls = list[int]()
-        for begin, bound in reversed(serial):
-            calls += [begin, max(1, bound.rows_per_block) if bound else 1]
-            calls += [bound.serial.__chandle__(), bound.model[0].value] if bound else [0, 0]
+        for begin, bound, helpers in reversed(served):
+            if bound is None:
+                calls += [begin, 1, 0, 0, 0, 0]
+                continue
+            shared = bound.parallel.__chandle__() if helpers else 0
+            calls += [begin, max(1, bound.rows_per_block), bound.serial.__chandle__()]
+            calls += [bound.model[0].value, shared, helpers]
         words = [
             *python,
             *(0, -(-STEPS_WITH_LOCK // max(1, functions.steps_per_row))),

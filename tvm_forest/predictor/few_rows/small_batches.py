@@ -1,4 +1,4 @@
-"""Predicts rows on the caller's thread: by builtin functions, or a few with buffers that stay.
+"""Predicts rows by builtin functions, or a few on the caller's thread with buffers that stay.
 
 takes: rows as users pass them, Functions; gives: margins or values, or None for the slow path.
 """
@@ -29,12 +29,17 @@ else:
 MAX_BYTES = 1 << 15
 """Most bytes of rows for the fast path."""
 
-_MOST = {"serial": (1 << 16, None), "alone": (1 << 16, 1), "few": (FEW_ROWS, None)}
-"""Most rows, and `n_jobs`, of the calls that the builtin functions of each attribute take."""
+MOST_ROWS = 1 << 16
+"""Most rows that builtin functions take."""
+
+_MOST = {"usual": MOST_ROWS, "few": FEW_ROWS}
 
 MOST_CELLS = 1 << 19
 """Most values of rows that builtin functions take: checks and conversions of so many hold Python's
 lock for up to half a millisecond, and for more the longer way takes hardly longer."""
+
+NO_CALLS = builtin.Calls()
+"""Functions that leave all rows to others."""
 
 MARGIN, VALUE = 0, 1
 """Indices of the results in `_Frame.results`."""
@@ -62,19 +67,16 @@ class _Frame(NamedTuple):
 
 
 class SmallBatches:
-    """Predicts rows on the caller's thread.
+    """Predicts rows with as little as possible around the compiled functions.
 
     Attributes:
-        serial: builtin functions for calls with `n_jobs` None, which leave batches of several
-            threads to others. These three are made when they are first asked for.
-        alone: those for calls on one thread.
+        usual: builtin functions for calls with `n_jobs` None; made when they are first asked for.
         few: those for at most `FEW_ROWS` rows.
         labels: the label of each class; None if it is the number of the class.
         frames: unused frames, by number of rows.
     """
 
-    serial: builtin.Calls
-    alone: builtin.Calls
+    usual: builtin.Calls
     few: builtin.Calls
 
     def __init__(self, functions: Functions, max_rows: int) -> None:
@@ -90,28 +92,44 @@ class SmallBatches:
             are_numbers = np.array_equal(self.labels, np.arange(len(self.labels)))
             self.labels = None if are_numbers else self.labels
         self.frames: dict[int, list[_Frame]] = {}
+        self._calls: dict[int, builtin.Calls] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name not in _MOST:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        functions, (most, n_jobs) = self._functions, _MOST[name]
-        most = min(most, MOST_CELLS // max(1, self._width))
-        most = most if self._reads_in_place else 0
-        calls = self.__dict__[name] = builtin.bind(functions, most, n_jobs)
+        calls = self.__dict__[name] = self._bind(_MOST[name], None)
         return calls
+
+    def find_calls(self, n_jobs: Any) -> builtin.Calls:
+        """Return builtin functions for calls on so many threads.
+
+        Raises:
+            InputError: n_jobs is invalid.
+        """
+        if type(n_jobs) is not int:  # True equals 1
+            return NO_CALLS
+        try:
+            return self._calls[n_jobs]
+        except KeyError:
+            calls = self._calls[n_jobs] = self._bind(MOST_ROWS, n_jobs)
+            return calls
+
+    def _bind(self, most: int, n_jobs: int | None) -> builtin.Calls:
+        most = min(most, MOST_CELLS // max(1, self._width))
+        return builtin.bind(self._functions, most, n_jobs) if self._reads_in_place else NO_CALLS
 
     def predict_labels(self, rows: Any, calls: builtin.Calls) -> Array | None:
         """Return the label of each row; None if rows must take the slow path."""
         classes = calls.classes(rows)
         return classes if classes is None or self.labels is None else self.labels[classes]
 
-    def predict(self, rows: Any, result: int) -> Array | None:
+    def predict(self, rows: Any, result: int, n_jobs: Any = None) -> Array | None:
         """Predict margins (MARGIN) or values (VALUE); None if rows must take the slow path.
 
         Raises:
             InputError: a value that the source object refuses.
         """
-        frame = self._run(rows)
+        frame = self._run(rows, n_jobs)
         if frame is None:
             return None
         predictions = frame.results[result].copy()
@@ -124,8 +142,7 @@ class SmallBatches:
         Raises:
             InputError: a value that the source object refuses.
         """
-        is_alone = n_jobs is None or (type(n_jobs) is int and n_jobs == 1)
-        frame = self._run(rows) if is_alone else None
+        frame = self._run(rows, n_jobs)
         if frame is None:
             return None
         margin, value = (array.reshape(len(rows), -1).copy() for array in frame.results)
@@ -133,11 +150,14 @@ class SmallBatches:
         return margin, value
 
     @is_waited_for
-    def _run(self, rows: Any) -> _Frame | None:
+    def _run(self, rows: Any, n_jobs: Any) -> _Frame | None:
         """Return a frame with the results of rows; the caller puts it back into `frames`.
 
-        None unless the rows are a numpy array of numbers of the right width, and not too many.
+        None unless the rows are a numpy array of numbers of the right width, and not too many, and
+        `n_jobs` is None or 1.
         """
+        if n_jobs is not None and (type(n_jobs) is not int or n_jobs != 1):
+            return None
         if type(rows) is not np.ndarray or rows.dtype.kind not in NUMBERS:
             return None
         if rows.ndim != 2 or rows.shape[1] != self._width or not 0 < len(rows) <= self._most:

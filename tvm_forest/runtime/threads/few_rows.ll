@@ -29,13 +29,16 @@
   i64, double, i64, i64,
   ; what is given of it, see `tvm_forest_give`, a bound for that, and the number of dtype and the
   ; columns of what is given
-  i64, [0 x [4 x ptr]]
+  i64, [0 x [6 x ptr]]
   ; most rows of a call whose last block may be partly filled; functions, that of the largest batches
-  ; first, each with its least rows, the rows of a block, its address, and the table of the model's
-  ; addresses; the address is null for batches that several threads take
+  ; first, each with its least rows, the rows of a block, its address, which is null for batches that
+  ; this code does not take, the table of the model's addresses, and, for batches that threads share,
+  ; the address of the function's form for threads and the number of helpers
 }
 
 declare double @llvm.fabs.f64(double)
+declare i64 @llvm.ctpop.i64(i64)
+declare i32 @sched_getaffinity(i32, i64, ptr)
 
 define internal ptr @tvm_forest_few_rows(ptr %self, ptr %rows) {
   %sheet_at = getelementptr %array, ptr %self, i32 0, i32 2
@@ -347,6 +350,9 @@ choose:
   %long_at = getelementptr %sheet, ptr %sheet, i32 0, i32 8
   %long = load i64, ptr %long_at
   %is_long = icmp uge i64 %n_rows, %long
+  %helpers_at = getelementptr %sheet, ptr %sheet, i32 0, i32 22, i64 %entry, i64 5
+  %helpers = load i64, ptr %helpers_at
+  %is_shared = icmp ne i64 %helpers, 0
   ; Other threads run during long calls, and during one of so many short calls as take about 10 ms.
   ; If they were asked more often, a thread that waits would be woken, come too late and begin to wait
   ; anew, and never have waited for the 5 ms after which Python hands its lock over.
@@ -355,7 +361,8 @@ choose:
   %served = add i64 %before, %n_rows
   %enough = shl i64 %long, 10
   %is_turn = icmp uge i64 %served, %enough
-  %lets_others = or i1 %is_long, %is_turn
+  %is_due = or i1 %is_long, %is_turn
+  %lets_others = or i1 %is_due, %is_shared
   %still_served = select i1 %lets_others, i64 0, i64 %served
   store i64 %still_served, ptr %served_at
   br i1 %lets_others, label %release, label %keep
@@ -372,14 +379,35 @@ release:
   %restore_at = getelementptr %sheet, ptr %sheet, i32 0, i32 6
   %restore = load ptr, ptr %restore_at
   %state = call ptr %save()
-  %failed_released = call i32 @TVMFFIFunctionCall(
+  br i1 %is_shared, label %ask, label %alone
+
+ask:
+  %acquired = call i64 @tvm_forest_acquire()
+  %is_refused = icmp eq i64 %acquired, -1
+  br i1 %is_refused, label %alone, label %share
+
+share:
+  %parallel_at = getelementptr %sheet, ptr %sheet, i32 0, i32 22, i64 %entry, i64 4
+  %parallel = load ptr, ptr %parallel_at
+  %limited = call i64 @tvm_forest_limit(i64 %helpers)
+  %failed_shared = call i32 @tvm_forest_call_with_helpers(
+    i64 %acquired, i64 %limited, ptr %parallel, ptr %arguments, i32 %count, ptr %result
+  )
+  br label %return
+
+alone:
+  %failed_alone = call i32 @TVMFFIFunctionCall(
     ptr %function, ptr %arguments, i32 %count, ptr %result
   )
+  br label %return
+
+return:
+  %failed_released = phi i32 [ %failed_shared, %share ], [ %failed_alone, %alone ]
   call void %restore(ptr %state)
   br label %finish
 
 finish:
-  %failed = phi i32 [ %failed_kept, %keep ], [ %failed_released, %release ]
+  %failed = phi i32 [ %failed_kept, %keep ], [ %failed_released, %return ]
   %is_done = icmp eq i32 %failed, 0
   br i1 %is_done, label %give, label %drop_made
 
@@ -408,6 +436,36 @@ drop_made:
 refuse:
   %none = call ptr @tvm_forest_none(ptr %sheet)
   ret ptr %none
+}
+
+; Returns the number of helpers for which there are cores, at most the number asked. The affinity of a
+; thread can change between two calls.
+define internal i64 @tvm_forest_limit(i64 %asked) {
+  %mask = alloca [16 x i64]
+  store [16 x i64] zeroinitializer, ptr %mask
+  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %is_known = icmp eq i32 %failed, 0
+  br i1 %is_known, label %next, label %unknown
+
+next:
+  %word = phi i64 [ 0, %0 ], [ %following, %next ]
+  %before = phi i64 [ 0, %0 ], [ %cores, %next ]
+  %bits_at = getelementptr [16 x i64], ptr %mask, i64 0, i64 %word
+  %bits = load i64, ptr %bits_at
+  %here = call i64 @llvm.ctpop.i64(i64 %bits)
+  %cores = add i64 %before, %here
+  %following = add i64 %word, 1
+  %is_last = icmp eq i64 %following, 16
+  br i1 %is_last, label %compare, label %next
+
+compare:
+  %others = sub i64 %cores, 1
+  %is_enough = icmp ule i64 %asked, %others
+  %limited = select i1 %is_enough, i64 %asked, i64 %others
+  ret i64 %limited
+
+unknown:
+  ret i64 %asked
 }
 
 ; Write a tensor of two dimensions on the host, and the argument that leads to it.

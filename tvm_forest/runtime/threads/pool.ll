@@ -255,11 +255,51 @@ short:
   ret i64 %started
 }
 
+; Acquire the helpers, unless another call has them. Returns the number of this call, or -1.
+define internal i64 @tvm_forest_acquire() {
+  %now = load atomic i64, ptr @tvm_forest_served acquire, align 8
+  %after = add i64 %now, 1
+  %entered = cmpxchg ptr @tvm_forest_last, i64 %now, i64 %after acq_rel monotonic
+  %is_free = extractvalue { i64, i1 } %entered, 1
+  %number = select i1 %is_free, i64 %now, i64 -1
+  ret i64 %number
+}
+
+; Acquire the helpers, in the order in which calls ask for them. Returns the number of this call.
+define internal i64 @tvm_forest_queue() {
+  %number = atomicrmw add ptr @tvm_forest_last, i64 1 acq_rel
+  br label %wait
+
+wait:
+  %served = load atomic i64, ptr @tvm_forest_served acquire, align 8
+  %is_next = icmp eq i64 %served, %number
+  br i1 %is_next, label %leave, label %rest
+
+rest:
+  call i32 @usleep(i32 20)
+  br label %wait
+
+leave:
+  ret i64 %number
+}
+
+; Call a compiled function with so many helpers for its parallel loops, which are released then.
+define internal i32 @tvm_forest_call_with_helpers(
+  i64 %number, i64 %asked, ptr %function, ptr %arguments, i32 %count, ptr %result
+) {
+  %helpers = call i64 @tvm_forest_hire(i64 %asked)
+  store atomic i64 %helpers, ptr @tvm_forest_helpers monotonic, align 8
+  %failed = call i32 @TVMFFIFunctionCall(ptr %function, ptr %arguments, i32 %count, ptr %result)
+  store atomic i64 0, ptr @tvm_forest_helpers monotonic, align 8
+  %next = add i64 %number, 1
+  store atomic i64 %next, ptr @tvm_forest_served release, align 8
+  ret i32 %failed
+}
+
 ; A function that TVM can call: call another function with helpers for its parallel loops. Its
 ; arguments are that function, a number of helpers, whether to wait while another call has them, and
-; the arguments of that function. Waiting calls get the helpers in the order in which they came.
-; Returns 1, or 0 if another call has the helpers and this one does not wait: then the function was
-; not called.
+; the arguments of that function. Returns 1, or 0 if another call has the helpers and this one does
+; not wait: then the function was not called.
 define i32 @__tvm_ffi_run(ptr %self, ptr %arguments, i32 %count, ptr %result) {
   %function_at = getelementptr i8, ptr %arguments, i64 8
   %asked_at = getelementptr i8, ptr %arguments, i64 24
@@ -272,38 +312,24 @@ define i32 @__tvm_ffi_run(ptr %self, ptr %arguments, i32 %count, ptr %result) {
   %does_wait = icmp ne i64 %waits, 0
   br i1 %does_wait, label %queue, label %try
 
+queue:
+  %queued = call i64 @tvm_forest_queue()
+  br label %call
+
 try:
-  %now = load atomic i64, ptr @tvm_forest_served acquire, align 8
-  %after = add i64 %now, 1
-  %entered = cmpxchg ptr @tvm_forest_last, i64 %now, i64 %after acq_rel monotonic
-  %is_free = extractvalue { i64, i1 } %entered, 1
-  br i1 %is_free, label %call, label %refuse
+  %acquired = call i64 @tvm_forest_acquire()
+  %is_refused = icmp eq i64 %acquired, -1
+  br i1 %is_refused, label %refuse, label %call
 
 refuse:
   store { i32, i32, i64 } { i32 1, i32 0, i64 0 }, ptr %result    ; 1 says that it is an integer
   ret i32 0
 
-queue:
-  %place = atomicrmw add ptr @tvm_forest_last, i64 1 acq_rel
-  br label %wait
-
-wait:
-  %served = load atomic i64, ptr @tvm_forest_served acquire, align 8
-  %is_next = icmp eq i64 %served, %place
-  br i1 %is_next, label %call, label %rest
-
-rest:
-  call i32 @usleep(i32 20)
-  br label %wait
-
 call:
-  %own = phi i64 [ %now, %try ], [ %place, %wait ]
-  %helpers = call i64 @tvm_forest_hire(i64 %asked)
-  store atomic i64 %helpers, ptr @tvm_forest_helpers monotonic, align 8
-  %failed = call i32 @TVMFFIFunctionCall(ptr %function, ptr %others, i32 %others_count, ptr %result)
-  store atomic i64 0, ptr @tvm_forest_helpers monotonic, align 8
-  %next = add i64 %own, 1
-  store atomic i64 %next, ptr @tvm_forest_served release, align 8
+  %number = phi i64 [ %queued, %queue ], [ %acquired, %try ]
+  %failed = call i32 @tvm_forest_call_with_helpers(
+    i64 %number, i64 %asked, ptr %function, ptr %others, i32 %others_count, ptr %result
+  )
   %is_fine = icmp eq i32 %failed, 0
   br i1 %is_fine, label %fine, label %leave
 

@@ -24,7 +24,7 @@ TEXTS = ("pool.ll", "few_rows.ll", "ranges.ll")
 """LLVM IR files of the package's own code, which form one module."""
 
 INSTEAD = {"win32": ("windows.ll",), "darwin": ("macos.ll",)}
-"""Files, by system, with the functions that `pool.ll` calls and the system lacks."""
+"""Files, by system, with the functions that our code calls and the system lacks."""
 
 MAX_OBJECT_BYTES = 1 << 16
 """Room to reserve for the pool's object file, in bytes; the file takes a sixth of it."""

@@ -65,3 +65,7 @@ define internal void @free(ptr %data) {
   call void @_aligned_free(ptr %data)
   ret void
 }
+
+define internal i32 @sched_getaffinity(i32 %process, i64 %bytes, ptr %mask) {
+  ret i32 -1    ; unknown
+}
