@@ -66,7 +66,7 @@ def candidates(
     found = {
         name: select_schedule(default_schedules_for(work), batch) for name, work in works.items()
     }
-    found = {name: sch.without("parallel") for name, sch in found.items()}
+    found = {name: sch.on_one_thread() for name, sch in found.items()}
     if records is not None and records.exists():
         known = [r for r in read_records(records) if r.batch == batch and r.seconds is not None]
         if known:

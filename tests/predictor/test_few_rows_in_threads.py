@@ -20,6 +20,7 @@ import tvm_ffi
 
 import scheduled_models
 import tvm_forest
+from forests import drawn_forest
 from scheduled_models import MODELS, forest_named
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor import functions
@@ -96,9 +97,29 @@ def test_neither_short_calls_nor_large_blocks_of_vectors_are_compiled_for_thread
 def test_a_point_that_serves_two_ranges_of_batches_has_one_function() -> None:
     work = workload.Workload.of(LARGE, with_cores(2, {"kind": "llvm", "mcpu": "x86-64-v3"}))
     found = heuristic.choose(work).values()
-    one, other, *_, last = (choice._replace(shared=False) for choice in found)
+    one, other, *_, last = (choice._replace(shared="") for choice in found)
     found = heuristic._share_long_batches(work, {1: one, 8: other, 16: one, 64: last})
     assert found[1] == found[16] and found[16].shared and not found[8].shared
+
+
+@pytest.mark.parametrize("outputs, loop", [(1, "t0"), (3, "class")])
+def test_threads_share_the_trees_or_classes_of_one_row_that_takes_long(
+    outputs: int, loop: str
+) -> None:
+    forest = drawn_forest(4200, 9, base=[0.5] * outputs)
+    target = {"kind": "llvm", "mcpu": "x86-64-v3"}
+    found = heuristic.default_schedules(forest, with_cores(2, target))
+    assert list(found)[:2] == [1, 2] and found[1].keeps_order
+    assert [x.name for x in found[1].loops() if x.parallel] == [loop]
+    assert [x.kind for x in found[2].loops() if x.parallel] == ["batch"]
+    assert 2 not in heuristic.default_schedules(forest, with_cores(1, target))
+    predictor = tvm_forest.build(forest, with_cores(2), {1: found[1], 2: found[2]})
+    assert [chosen(predictor, n) for n in (1, 2)] == [(0, 2), (1, 2)]
+    rows = hard_rows(forest, 3, seed=1)
+    for n_jobs in (None, 1, 2, 3):
+        for n in (1, 3):
+            margin = predictor.predict_margin(rows[:n], n_jobs=n_jobs).reshape(n, -1)
+            assert margin.tobytes() == forest.predict_reference(rows[:n]).tobytes()
 
 
 # -- the number of threads ------------------------------------------------------------------------
@@ -330,6 +351,7 @@ def test_every_model_has_the_same_bits_whichever_threads_share_its_rows(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heuristic, "SHARED_NANOSECONDS", 0)
+    monkeypatch.setattr(heuristic, "ROW_NANOSECONDS", 0)
     for room in (heuristic, functions):
         monkeypatch.setattr(room, "count_steps_of_a_thread", lambda _: 1)  # as if all were large
     forest = forest_named(name)
@@ -339,6 +361,7 @@ def test_every_model_has_the_same_bits_whichever_threads_share_its_rows(
     finite = list(forest.finite_columns)
     rows[:, finite] = np.where(np.isinf(rows[:, finite]), np.nan, rows[:, finite])
     expected = forest.predict_reference(rows)
+    assert chosen(predictor, 1)[1] == 2
     assert any(chosen(predictor, n)[1] == 2 for n in range(2, 64))
     for n in (0, 1, 2, 7, 16, 17, 33, 63, 64, 70):
         for n_jobs in (None, 1, 2, 3):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from interpreter import Visit, runs, visits
 from strategies import any_schedules, examples, problems, schedules_from
-from tvm_forest.schedule_prims import DIRECTIVES, Schedule
+from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.regions import find_ordered_regions
 
 Check = Callable[[Schedule], None]
@@ -102,7 +102,7 @@ def test_the_live_loops_are_the_pieces_of_the_first_ones(sch: Schedule) -> None:
 
 @few_schedules
 def test_a_schedule_without_its_threads_visits_the_same_in_the_same_order(sch: Schedule) -> None:
-    serial = sch.without("parallel", *(word for word in DIRECTIVES if word.endswith("reduce")))
+    serial = sch.on_one_thread()
     assert not any(loop.parallel or loop.reduce for loop in serial.loops())
     assert list(visits(serial, 7)) == list(visits(sch, 7))
 

@@ -172,7 +172,7 @@ def test_threads_can_share_every_batch_of_64_rows_and_more(name: str) -> None:
 def test_the_default_schedule_is_a_point(target: Target, forest: Any) -> None:
     for smallest, sch in heuristic.default_schedules(forest, target).items():
         where = space_of(forest, target, smallest)
-        assert sch in where.points().values() or sch.without("parallel") in where.points().values()
+        assert sch in where.points().values() or sch.on_one_thread() in where.points().values()
 
 
 def test_a_point_has_the_schedule_that_the_space_lists() -> None:
@@ -210,14 +210,14 @@ def test_permutes_are_for_processors_that_have_them() -> None:
 
 def test_a_single_row_has_no_blocks_no_slices_and_no_threads() -> None:
     points = list(space(1).points())
-    assert {(p.block, p.order, p.parallel) for p in points} == {(0, "trees", False)}
+    assert {(p.block, p.order, p.parallel) for p in points} == {(0, "trees", "")}
     assert not {"bitsliced", "levels"} & {p.layout for p in points}
 
 
 def test_threads_are_for_large_batches_of_callers_that_allow_them() -> None:
     shared = {n: {p.parallel for p in space(4096, n_jobs=n).points()} for n in (1, None)}
-    assert shared == {1: {False}, None: {True}}
-    assert {p.parallel for p in space(2).points()} == {False}
+    assert shared == {1: {""}, None: {"rows"}}
+    assert {p.parallel for p in space(2).points()} == {""}
 
 
 def test_large_trees_stay_out_of_layouts_that_cannot_hold_them_and_may_be_fetched_ahead(

@@ -40,12 +40,12 @@ class KeptChoice(NamedTuple):
     Attributes:
         sizes: the model's numbers of nodes, of hops and of tests; those of a similar model are
             nearly the same.
-        points: by the smallest batch that it serves, the point of each schedule, and whether
-            threads share the rows of such a batch.
+        points: by the smallest batch that it serves, the point of each schedule, and what threads
+            share in such a batch.
     """
 
     sizes: list[int]
-    points: dict[int, tuple[Point, bool]]
+    points: dict[int, tuple[Point, str]]
 
     def write(self, space: Space, sizes: list[int]) -> dict[int, Choice] | None:
         """Return the choices for another model; None if it is not similar, or they do not fit."""

@@ -115,7 +115,7 @@ def choose_schedules(forest: Forest, target: Target) -> dict[int, Schedule]:
     ends = [*list(chosen)[1:], None]
     alone = {k for k, end in zip(chosen, ends, strict=True) if end and end <= SHARED_ROWS}
     return arrange_by_batch(
-        {k: sch.without("parallel") if k in alone else sch for k, sch in chosen.items()}
+        {k: sch.on_one_thread() if k in alone else sch for k, sch in chosen.items()}
     )
 
 

@@ -230,6 +230,10 @@ class Schedule(Nest):
         """Return the schedule of the trace without the steps of some directives."""
         return self.fresh().take_steps(x for x in self.steps if x.do not in directives)
 
+    def on_one_thread(self) -> Schedule:
+        """Return the schedule without parallel loops, and without the reductions that they need."""
+        return self.without("parallel", *(name for name in DIRECTIVES if name.endswith("_reduce")))
+
     def take_steps(self, steps: Iterable[TraceStep]) -> Schedule:
         """Return the schedule after further steps of a trace.
 

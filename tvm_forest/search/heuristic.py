@@ -50,6 +50,10 @@ SHARED_NANOSECONDS = 50_000
 """Least expected time of the largest batch of a schedule for fewer than `SHARED_BATCH` rows, on one
 thread, for which its function is compiled for several threads too."""
 
+ROW_NANOSECONDS = 20_000
+"""Least expected time of one row, on one thread, for which a function that shares its trees among
+threads is compiled."""
+
 SHOWN = 3
 """Number of points that `explain` compares."""
 
@@ -73,8 +77,8 @@ def default_schedules_for(work: Workload) -> dict[int, Schedule]:
 
 def choose_points(work: Workload) -> set[Point]:
     """Return the points of the default schedules of a model."""
-    shares = work.target.cores > 1
-    return {x.point._replace(parallel=x.shared and shares) for x in choose(work).values()}
+    chosen = choose(work).values()
+    return {x.point._replace(parallel=x.shared * (work.target.cores > 1)) for x in chosen}
 
 
 def write_points(work: Workload, points: Iterable[Point]) -> list[Schedule]:
@@ -99,7 +103,7 @@ def hop_schedule(forest: Forest, target: Target) -> Schedule:
     points = price_points(work, BATCHES[-1])
     by_nodes = ((p, sch) for _, p, sch in points if type(p.walks) is int and p.tile == 1)
     point, sch = next(by_nodes)
-    return Choice(point, sch, shared=True).write(work)
+    return Choice(point, sch, "rows").write(work)
 
 
 def choose(work: Workload) -> dict[int, Choice]:
@@ -112,14 +116,16 @@ def choose(work: Workload) -> dict[int, Choice]:
         if not last or again[last] > ALIKE * least:
             known = min(again, key=again.__getitem__, default=0)
             is_known = bool(known) and again[known] <= least
-            chosen[batch] = chosen[known] if is_known else Choice(point, sch, False)
+            chosen[batch] = chosen[known] if is_known else Choice(point, sch)
             last = batch
             LOG.debug("from %d rows on: %s, %.3g ns a row", batch, " ".join(_name(point)), least)
         if batch >= SHARED_BATCH:
             is_alone = work.target.cores == 1
             shared = chosen[last] if is_alone else _cut_into_blocks(work, chosen[last])
-            chosen[last] = shared._replace(shared=True)
-    return _share_long_batches(work, chosen) if work.target.cores > 1 else chosen
+            chosen[last] = shared._replace(shared="rows")
+    if work.target.cores == 1:
+        return chosen
+    return _share_trees(work, _share_long_batches(work, chosen))
 
 
 def _share_long_batches(work: Workload, chosen: dict[int, Choice]) -> dict[int, Choice]:
@@ -128,8 +134,22 @@ def _share_long_batches(work: Workload, chosen: dict[int, Choice]) -> dict[int, 
     for begin, end in pairwise(chosen):
         choice = _cut_into_blocks(work, chosen[begin])
         if begin < SHARED_BATCH and _takes_long(work, choice, end - 1):
-            shared[chosen[begin].point] = choice._replace(shared=True)
+            shared[chosen[begin].point] = choice._replace(shared="rows")
     return {begin: shared.get(choice.point, choice) for begin, choice in chosen.items()}
+
+
+def _share_trees(work: Workload, chosen: dict[int, Choice]) -> dict[int, Choice]:
+    """Return choices, with one for single rows whose trees threads share, if a row takes long."""
+    choice = chosen[1]
+    steps = work.hops + work.forest.n_trees
+    is_large = steps >= 2 * count_steps_of_a_thread(choice.schedule)
+    if not is_large or price(choice.point, work, 1) < ROW_NANOSECONDS:
+        return chosen
+    with suppress(ScheduleError):
+        point = choice.point._replace(parallel="trees")
+        if write_schedule(ProblemSize.of(work), point).keeps_order:
+            return {1: choice._replace(shared="trees"), 2: choice, **dict(list(chosen.items())[1:])}
+    return chosen
 
 
 def _cut_into_blocks(work: Workload, choice: Choice) -> Choice:
@@ -188,7 +208,7 @@ def find_spaces(
     defaults, threads = default_schedules_for(work), n_jobs != 1 and target.cores > 1
     chosen = {batch: select_schedule(defaults, batch) for batch in batches}
     return {
-        batch: Space(work, sch if threads else sch.without("parallel"), batch, threads)
+        batch: Space(work, sch if threads else sch.on_one_thread(), batch, threads)
         for batch, sch in chosen.items()
     }
 

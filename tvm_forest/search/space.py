@@ -58,6 +58,9 @@ SHARED_BATCH = 64
 """Smallest batch whose rows are shared among cores for any model, if there is work enough for them;
 smaller ones are shared where the default schedule does so."""
 
+GROUPS = 8
+"""Number of groups into which trees are divided where cores share those of one row."""
+
 FETCHED = (WORD_NODES, CODED)
 """Layouts whose trees can be prefetched, if they exceed the first-level cache."""
 
@@ -76,7 +79,8 @@ class Point(NamedTuple):
             third of the time to compile, since its code has one hop and not all of them.
         cache: "stream" if the next tree is prefetched as a whole, "pack" if each row is copied
             first, else "".
-        parallel: whether blocks of rows, or rows, are shared among all cores.
+        parallel: what cores share, "rows" (or blocks of them) or "trees": the classes of each row,
+            or groups of its trees where there is one class; "" for nothing.
     """
 
     tile: int
@@ -86,7 +90,7 @@ class Point(NamedTuple):
     walks: int | str = 1
     hops: str = "loop"
     cache: str = ""
-    parallel: bool = False
+    parallel: str = ""
 
 
 class SpaceKey(NamedTuple):
@@ -97,7 +101,7 @@ class SpaceKey(NamedTuple):
         batch: number of rows in a call.
         large: whether tiles would take too long to build.
         small_trees: whether prefetching trees is useless.
-        shared: whether blocks are shared among all cores.
+        shared: what all cores share, see `Point`.
         wide: whether rows are so wide that copies of them are tried.
     """
 
@@ -105,7 +109,7 @@ class SpaceKey(NamedTuple):
     batch: int
     large: bool
     small_trees: bool
-    shared: bool
+    shared: str
     wide: bool
 
     def kinds(self) -> Iterator[tuple[int, str]]:
@@ -197,13 +201,15 @@ class Space:
     def key(self) -> SpaceKey:
         """The facts that decide which points the space has."""
         layouts = tuple(sorted(fitting_layouts(self.facts)))
-        is_shared = any(loop.parallel for loop in self.default.loops())
+        kinds = [loop.kind for loop in self.default.loops() if loop.parallel]
+        kinds += ["batch"] * (self.batch >= SHARED_BATCH)
+        shared = ("rows" if kinds[0] == "batch" else "trees") if kinds and self.threads else ""
         return SpaceKey(
             layouts,
             self.batch,
             is_too_large_for_tiles(self.facts),
             self.facts.has_small_trees,
-            self.threads and (self.batch >= SHARED_BATCH or is_shared),
+            shared,
             self.facts.row_bytes >= WIDE_ROW_BYTES,
         )
 
@@ -262,6 +268,8 @@ def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
     sch = Schedule(*size, depths=problem.depths, vectors=problem.vectors)
     sch = sch.tile_nodes(point.tile) if point.tile > 1 else sch
     sch = sch.represent_as(point.layout)
+    if point.parallel == "trees" and sch.round_size == 1:
+        sch = group_trees(sch, point)
     if point.block:
         sch = sch.tile("batch", "b0", "b1", point.block).reorder("b0", *inner_loops(sch), "b1")
     elif point.order == "rows":
@@ -279,7 +287,18 @@ def write_schedule(problem: ProblemSize, point: Point) -> Schedule:
     if point.cache:
         sch = sch.cache("batch" if point.cache == "pack" else "tree", point.cache)
     outer = sch.nest.children[0]
+    if point.parallel == "trees":
+        shared = "class" if sch.round_size > 1 else "t0"
+        sch = sch.parallel(shared)
+        return sch.ordered_reduce(shared) if shared == "t0" else sch
     return sch.parallel(outer.name) if point.parallel and outer.kind == "batch" else sch
+
+
+def group_trees(sch: Schedule, point: Point) -> Schedule:
+    """Divide the trees into groups, which cores share, of a multiple of the interleaved walks."""
+    several = point.walks if type(point.walks) is int else GROUPS
+    whole = -(-sch.trees // (several * GROUPS)) * several
+    return sch.tile("tree", "t0", "t1", min(whole, -(-sch.trees // 2)))
 
 
 def inner_loops(sch: Schedule) -> tuple[str, ...]:
@@ -315,16 +334,16 @@ class Choice(NamedTuple):
     Attributes:
         point: its point in the space, with serial blocks.
         schedule: the schedule of the point, for one thread.
-        shared: whether it serves batches whose rows are shared among threads.
+        shared: what threads share in the batches that it serves, see `Point`.
     """
 
     point: Point
     schedule: Schedule
-    shared: bool
+    shared: str = ""
 
     def write(self, work: Workload) -> Schedule:
-        """Return the schedule; rows are parallel if `shared`, and if there are several cores."""
+        """Return the schedule, which is parallel if something is shared by several cores."""
         outer = self.schedule.nest.children[0]
         if self.shared and work.target.cores > 1 and outer.kind == "batch":
-            return write_schedule(ProblemSize.of(work), self.point._replace(parallel=True))
+            return write_schedule(ProblemSize.of(work), self.point._replace(parallel=self.shared))
         return self.schedule

@@ -22,7 +22,7 @@ def count_rows_of_a_thread(parallel: list[Loop]) -> int:
 
     The result is 1 if the numbers depend on the batch, and 0 if a loop over trees is parallel too.
     """
-    if any(loop.kind == "tree" for loop in parallel):
+    if any(loop.kind != "batch" for loop in parallel):
         return 0
     return max((loop.step for loop in parallel if isinstance(loop.step, int)), default=1)
 
