@@ -316,15 +316,15 @@ def test_threads_do_not_cut_a_block_of_bit_planes_into_as_many_that_take_as_long
     chosen = {
         (n, jobs): made._functions.plan(n, jobs)[0].rows_per_block
         for n in (256, 512, 1024)
-        for jobs in (1, 2, 4)
+        for jobs in (1, 2, 4, 8)
     }
     assert chosen == {
-        **{(256, 1): 128, (256, 2): 128, (256, 4): 128},
-        **{(512, 1): 512, (512, 2): 512, (512, 4): 128},
-        **{(1024, 1): 512, (1024, 2): 512, (1024, 4): 128},
+        **{(256, jobs): 128 for jobs in (1, 2, 4, 8)},
+        **{(512, jobs): 512 for jobs in (1, 2, 4, 8)},
+        **{(1024, 1): 512, (1024, 2): 512, (1024, 4): 512, (1024, 8): 128},
     }
-    rows = hard_rows(FOREST, 512, seed=7)
-    for n_jobs in (1, 2, 4):
+    rows = hard_rows(FOREST, 1024, seed=7)
+    for n_jobs in (1, 2, 4, 8):
         got = made.predict_margin(rows, n_jobs=n_jobs)
         assert np.array_equal(got, FOREST.predict_reference(rows))
 

@@ -154,11 +154,11 @@ def _may_replace(
 
     It must give all of them a block, and keep the order of additions, since `Predictor.tolerance`
     depends on the number of rows. A block of bit planes takes about as long whatever its size, so
-    two threads do not divide one of 512 rows into four of 128. Nor do they walk hop by hop, where a
-    step takes about four times as long as in vectors.
+    two threads do not divide one of 128 rows into two of 64. Nor do they walk hop by hop, where a
+    step takes five to twelve times as long as in vectors.
     """
     together = candidate.rows_per_thread * threads
     is_fast = candidate.steps_per_thread * threads >= function.steps_per_thread
-    divides = is_fast and function.rows_per_block <= together <= n_rows
+    divides = is_fast and function.rows_per_block < together <= n_rows
     may = candidate is function or (divides and candidate.keeps_order)
     return may and candidate.is_divided(n_rows)
