@@ -320,7 +320,7 @@ def test_threads_do_not_cut_a_block_of_bit_planes_into_as_many_that_take_as_long
     }
     assert chosen == {
         **{(256, jobs): 128 for jobs in (1, 2, 4, 8)},
-        **{(512, jobs): 512 for jobs in (1, 2, 4, 8)},
+        **{(512, 1): 512, (512, 2): 512, (512, 4): 128, (512, 8): 128},
         **{(1024, 1): 512, (1024, 2): 512, (1024, 4): 512, (1024, 8): 128},
     }
     rows = hard_rows(FOREST, 1024, seed=7)

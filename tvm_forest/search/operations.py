@@ -147,7 +147,7 @@ def count_coding(table: PointTable, work: Workload) -> Iterator[Operation]:
 
 def count_planes(table: PointTable, work: Workload) -> Iterator[Operation]:
     """Yield the operations of bit planes; a block costs the same whether it is full or not."""
-    rows, plane = np.minimum(table.batch, table.block), table.block / 8
+    rows, plane = table.batch / -(-table.batch // table.block), table.block / 8
     slots, selections, tests = work.slots, work.selections, work.tests
     asked = tests if work.forest.has_vectors else tests - work.compared_tests
     kind = "vector test" if work.forest.has_vectors else "test"

@@ -12,8 +12,12 @@ from typing import Any, NamedTuple
 
 from . import check_n_jobs
 
-MUCH_FEWER = 0.75
-"""Ratio of rows up to which one function takes much fewer than another."""
+MUCH_LESS = 0.75
+"""Ratio of loads up to which one function takes much less time than another."""
+
+BLOCK_ROWS, BLOCK_SPEED = 300, 4
+"""A block of bit planes takes as long as so many rows more than it has, each of which takes so many
+times as short as on average: one of 64, 128 and 512 rows has 364, 428 and 812."""
 
 
 class BoundFunction(NamedTuple):
@@ -49,6 +53,23 @@ class BoundFunction(NamedTuple):
         """
         return self.parallel is not None and 3 * n_rows >= 4 * self.rows_per_thread
 
+    @property
+    def size(self) -> int:
+        """The number of rows that a thread takes together."""
+        return max(1, self.rows_per_thread, self.rows_per_block)
+
+    @property
+    def load(self) -> float:
+        """The time that a thread takes for them, in an unknown unit."""
+        if self.rows_per_block:
+            rows = self.size + BLOCK_ROWS * -(-self.size // self.rows_per_block)
+            return rows / (BLOCK_SPEED * self.steps_per_thread)
+        return self.size / self.steps_per_thread
+
+    def count_load(self, n_rows: int, threads: int) -> float:
+        """Return the time of the thread that takes longest, in that unit."""
+        return -(-n_rows // (self.size * threads)) * self.load
+
 
 class ByBatch:
     """The functions of sums, by size of batch.
@@ -81,45 +102,41 @@ class ByBatch:
         """Return the function for a batch, and how many threads share its rows.
 
         It is a function for smaller batches if that keeps threads busy. 64 rows in blocks of 64
-        keep one thread busy, so two threads use the function of smaller batches in blocks of 16.
-        It must take much fewer rows for the busiest thread, since larger blocks take less time for
-        a row.
+        keep one thread busy, so two threads use the function of smaller batches in blocks of 16. It
+        must take much less time, since times are only guessed here. And it must keep the order of
+        additions, since `Predictor.tolerance` depends on the number of rows.
 
         Raises:
             InputError: n_jobs is invalid.
         """
         usual = self.for_batch(n_rows)
         threads = self.count_threads(usual, n_rows, n_jobs)
-        function, fewest = usual, n_rows
+        if threads == 1:
+            return usual, 1
+        function, least = usual, usual.count_load(n_rows, 1)
         for candidate in reversed(self.for_batches[: self.for_batches.index(usual) + 1]):
-            if fewest * threads * MUCH_FEWER < n_rows:
-                break  # no other one takes much fewer
-            if not candidate.is_divided(n_rows) or not _may_replace(
-                candidate, usual, n_rows, threads
-            ):
-                continue
-            size = max(1, candidate.rows_per_thread)
-            longest = -(-n_rows // (size * threads)) * size
-            if candidate is usual or longest <= MUCH_FEWER * fewest:
-                function, fewest = candidate, longest
+            if candidate.is_divided(n_rows) and (candidate is usual or candidate.keeps_order):
+                load = candidate.count_load(n_rows, threads)
+                if candidate is usual or load <= MUCH_LESS * least:
+                    function, least = candidate, load
         return function, threads if function.is_divided(n_rows) else 1
 
     def list_turns(self, most: int, n_jobs: int | None) -> list[int]:
         """Return the numbers of rows, up to `most`, from which on `plan` may return something else.
 
         They follow from its comparisons; where they multiply a block by 1, 2 and 3, they hold for
-        no larger number, see `MUCH_FEWER`.
+        no larger number, since one function then takes less time than the other for all rows.
         """
-        sizes = {max(1, x.rows_per_thread) for x in self.for_batches if x.parallel}
-        thirds = [k * size for k in (1, 2, 3) for size in sizes]
-        turns = {1, *self.smallest_batches, *(-(-4 * rows // 3) for rows in thirds)}
-        for threads in self._list_threads(n_jobs) if sizes else ():
+        few, blocks = (1, 2, 3), {(x.size, x.load) for x in self.for_batches}
+        sizes = {size for size, _ in blocks}
+        turns = {1, *self.smallest_batches, *(-(-4 * k * size // 3) for k in few for size in sizes)}
+        for threads in self._list_threads(n_jobs):
             steps = {threads * x.steps_per_thread for x in self.for_batches}
             is_last = n_jobs is not None or threads == self.cores
             end = most if is_last else 2 * max(steps) // self.steps_per_row
-            rest = {rows * threads + 1 for rows in thirds} | {size * threads for size in sizes}
-            for size, rows in itertools.product(sizes, thirds):
-                rest.add(int(MUCH_FEWER * rows / size) * size * threads + 1)
+            rest = {k * size * count + 1 for k in few for size in sizes for count in (1, threads)}
+            for (size, load), (_, other), k in itertools.product(blocks, blocks, few):
+                rest.add(int(MUCH_LESS * k * other / load) * size * threads + 1)
             turns |= {x for x in rest if x <= end} | {-(-x // self.steps_per_row) for x in steps}
         return sorted(x for x in turns if x <= most)
 
@@ -145,20 +162,3 @@ class ByBatch:
             return self.cores if most >= self.cores else 1 << most.bit_length() - 1
         check_n_jobs("predict", n_jobs)
         return self.cores if n_jobs == -1 else int(n_jobs)
-
-
-def _may_replace(
-    candidate: BoundFunction, function: BoundFunction, n_rows: int, threads: int
-) -> bool:
-    """Return whether threads may take a batch by another function than that for its size.
-
-    It must give all of them a block, and keep the order of additions, since `Predictor.tolerance`
-    depends on the number of rows. A block of bit planes takes about as long whatever its size, so
-    two threads do not divide one of 128 rows into two of 64. Nor do they walk hop by hop, where a
-    step takes five to twelve times as long as in vectors.
-    """
-    together = candidate.rows_per_thread * threads
-    is_fast = candidate.steps_per_thread * threads >= function.steps_per_thread
-    divides = is_fast and function.rows_per_block < together <= n_rows
-    may = candidate is function or (divides and candidate.keeps_order)
-    return may and candidate.is_divided(n_rows)
