@@ -118,7 +118,7 @@ UNWANTED = (
 )
 """Modules that a process does without which finds the code of its model in the cache."""
 
-MOST_MODULES = 129
+MOST_MODULES = 130
 """Modules of this package that such a process imports, without layouts: each CPU has its own."""
 
 RETRAINED = (

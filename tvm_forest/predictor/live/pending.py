@@ -25,6 +25,7 @@ from ...forest.c_functions import apply_c_function
 from ...layouts.laying_out.request import BuildRequest
 from ...runtime.results import Output, columns_of_trees, result_names
 from ...runtime.threads import check_n_jobs
+from ...runtime.threads.by_batch import ByBatch
 from ...system.process.locks import make_lock
 from ..building import to_predictor
 from ..compiling import are_ours, compile_or_load, find_known
@@ -163,7 +164,9 @@ class ReferenceFunctions(Functions):
         forest = request.forest
         self.request, self.forest, self.target = request, forest, request.target
         self.n_places = forest.n_trees * forest.leaf_value.shape[1]
-        self._job, self._hops = job, int(forest.depths.sum()) + forest.n_trees
+        self._job = job
+        steps = int(forest.depths.sum()) + forest.n_trees
+        ByBatch.__init__(self, [], [], steps, request.target.cores)
         self._by_name, self.arguments, self.libraries = {}, {}, []  # contributions bind theirs
 
     def compute_sums(self, rows: Any, n_jobs: int | None) -> tuple[Array, Array]:
@@ -206,7 +209,7 @@ class ReferenceFunctions(Functions):
         if n_jobs is not None:
             check_n_jobs("predict", n_jobs)
         made = self._job.find()
-        if made is None and n_rows * self._hops > MOST_HOPS:
+        if made is None and n_rows * self.steps_per_row > MOST_HOPS:
             try:
                 made = self._job.wait()
             except ForestError:  # logged already, and raised by `wait`
