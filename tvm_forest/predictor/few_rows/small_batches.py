@@ -33,6 +33,7 @@ MOST_ROWS = 1 << 16
 """Most rows that builtin functions take."""
 
 _MOST = {"usual": MOST_ROWS, "few": FEW_ROWS}
+"""The same for the attributes that are made when they are first asked for."""
 
 MOST_CELLS = 1 << 19
 """Most values of rows that builtin functions take: checks and conversions of so many hold Python's

@@ -16,8 +16,8 @@ MUCH_LESS = 0.75
 """Ratio of loads up to which one function takes much less time than another."""
 
 BLOCK_ROWS, BLOCK_SPEED = 300, 4
-"""A block of bit planes takes as long as so many rows more than it has, each of which takes so many
-times as short as on average: one of 64, 128 and 512 rows has 364, 428 and 812."""
+"""How long a block of bit planes takes: as if it had 300 rows more, each of which takes a quarter
+of the mean time. So blocks of 64, 128 and 512 rows take as long as 364, 428 and 812 such rows."""
 
 
 class BoundFunction(NamedTuple):
