@@ -25,6 +25,7 @@ from scheduled_models import MODELS, forest_named
 from tvm_forest.forest.probe_rows import hard_rows
 from tvm_forest.predictor import functions
 from tvm_forest.predictor.few_rows import builtin
+from tvm_forest.runtime.threads.by_batch import ByBatch
 from tvm_forest.schedule_prims import Schedule
 from tvm_forest.schedule_prims.batches import STEPS_BY_HOPS, STEPS_BY_VECTORS
 from tvm_forest.search import heuristic, workload
@@ -248,6 +249,25 @@ def test_the_short_way_takes_what_threads_share() -> None:
         pytest.skip("builtin functions are off")
     for n in range(1, 64):
         assert usual.margins(rows[:n]).tobytes() == alone.margins(rows[:n]).tobytes()
+
+
+def test_no_other_function_is_chosen_for_sums_in_another_order() -> None:
+    functions = built((1, BY_ROWS.parallel("batch")), (2, TOGETHER))._functions
+    usual = functions.for_batches[1]
+    for keeps_order, chosen_one in ((True, functions.for_batches[0]), (False, usual)):
+        functions_of = ByBatch([1, 2], [functions.for_batches[0], usual], 8000, 2)
+        functions_of.for_batches[1] = usual._replace(keeps_order=keeps_order)
+        assert functions_of.plan(8, 2)[0].parallel is chosen_one.parallel
+
+
+def test_functions_of_many_numbers_of_threads_are_not_all_kept() -> None:
+    batches = built((1, BY_ROWS.parallel("batch")))._small_batches
+    rows = hard_rows(LARGE, 3)
+    wanted = LARGE.predict_reference(rows)[:, 0].tobytes()
+    for n_jobs in range(1, 200):
+        found = batches.find_calls(n_jobs).margins(rows)
+        assert found is None or found.tobytes() == wanted
+        assert len(batches._calls) <= 64
 
 
 def test_the_short_way_leaves_out_sums_in_another_order_that_wait_for_threads() -> None:

@@ -32,6 +32,9 @@ MAX_BYTES = 1 << 15
 MOST_ROWS = 1 << 16
 """Most rows that builtin functions take."""
 
+MOST_NUMBERS = 64
+"""Most numbers of threads whose functions are kept."""
+
 _MOST = {"usual": MOST_ROWS, "few": FEW_ROWS}
 """The same for the attributes that are made when they are first asked for."""
 
@@ -112,7 +115,10 @@ class SmallBatches:
         try:
             return self._calls[n_jobs]
         except KeyError:
-            calls = self._calls[n_jobs] = self._bind(MOST_ROWS, n_jobs)
+            calls = self._bind(MOST_ROWS, n_jobs)
+            if len(self._calls) >= MOST_NUMBERS:
+                self._calls.clear()
+            self._calls[n_jobs] = calls
             return calls
 
     def _bind(self, most: int, n_jobs: int | None) -> builtin.Calls:

@@ -103,8 +103,8 @@ class ByBatch:
 
         It is a function for smaller batches if that keeps threads busy. 64 rows in blocks of 64
         keep one thread busy, so two threads use the function of smaller batches in blocks of 16. It
-        must take much less time, since times are only guessed here. And it must keep the order of
-        additions, since `Predictor.tolerance` depends on the number of rows.
+        must take much less time, since times are only guessed here. And both must keep the order of
+        additions, so that the bits of a batch depend neither on threads nor on this choice.
 
         Raises:
             InputError: n_jobs is invalid.
@@ -115,7 +115,8 @@ class ByBatch:
             return usual, 1
         function, least = usual, usual.count_load(n_rows, 1)
         for candidate in reversed(self.for_batches[: self.for_batches.index(usual) + 1]):
-            if candidate.is_divided(n_rows) and (candidate is usual or candidate.keeps_order):
+            keeps_order = candidate.keeps_order and usual.keeps_order
+            if candidate.is_divided(n_rows) and (candidate is usual or keeps_order):
                 load = candidate.count_load(n_rows, threads)
                 if candidate is usual or load <= MUCH_LESS * least:
                     function, least = candidate, load
@@ -124,8 +125,9 @@ class ByBatch:
     def list_turns(self, most: int, n_jobs: int | None) -> list[int]:
         """Return the numbers of rows, up to `most`, from which on `plan` may return something else.
 
-        They follow from its comparisons; where they multiply a block by 1, 2 and 3, they hold for
-        no larger number, since one function then takes less time than the other for all rows.
+        They follow from its comparisons of up to three blocks of a function. For more blocks, one
+        function takes less time than another for all rows, unless their sizes or speeds are nearly
+        the same: then a turn may be missing, which costs time but changes no bits.
         """
         few, blocks = (1, 2, 3), {(x.size, x.load) for x in self.for_batches}
         sizes = {size for size, _ in blocks}
