@@ -15,7 +15,6 @@ import sys
 import time
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -1009,6 +1008,13 @@ def test_pipes_are_read_and_written(named: Any, rows: Any, saved: Path, tmp_path
     assert (told.returncode, told.stderr) == (141, b"")  # as of a command of the shell
 
 
+HEEDING = """
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup has switched off
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "left"),
@@ -1019,8 +1025,9 @@ def test_a_signal_half_way_leaves_no_file(
 ) -> None:
     target = tmp_path / "out.csv"
     words = [saved, "-", "--format", "csv", "-o", target]
-    heed = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # which nohup has switched off
-    started = subprocess.Popen([*COMMAND, *words], stdin=subprocess.PIPE, preexec_fn=heed)
+    started = subprocess.Popen(
+        [sys.executable, "-c", HEEDING, *COMMAND, *words], stdin=subprocess.PIPE
+    )
     with started as process:
         assert process.stdin is not None
         process.stdin.write(b"a,b,c\n1,2,3\n")  # and more will come
