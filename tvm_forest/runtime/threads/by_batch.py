@@ -125,9 +125,9 @@ class ByBatch:
     def list_turns(self, most: int, n_jobs: int | None) -> list[int]:
         """Return the numbers of rows, up to `most`, from which on `plan` may return something else.
 
-        They follow from its comparisons of up to three blocks of a function. For more blocks, one
-        function takes less time than another for all rows, unless their sizes or speeds are nearly
-        the same: then a turn may be missing, which costs time but changes no bits.
+        They follow from its comparisons of up to three blocks of a function, which suffices for
+        default schedules. For others, such as larger blocks for smaller batches, a turn may be
+        missing, which costs time but changes no bits.
         """
         few, blocks = (1, 2, 3), {(x.size, x.load) for x in self.for_batches}
         sizes = {size for size, _ in blocks}
