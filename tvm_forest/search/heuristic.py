@@ -81,8 +81,8 @@ def default_schedules_for(work: Workload) -> dict[int, Schedule]:
 
 def choose_points(work: Workload) -> set[Point]:
     """Return the points of the default schedules of a model."""
-    chosen = choose(work).values()
-    return {x.point._replace(parallel=x.shared * (work.target.cores > 1)) for x in chosen}
+    chosen, several = choose(work).values(), work.target.cores > 1
+    return {x.point._replace(parallel=x.shared if several else "") for x in chosen}
 
 
 def write_points(work: Workload, points: Iterable[Point]) -> list[Schedule]:
@@ -142,15 +142,20 @@ def _begin_earlier(work: Workload, chosen: dict[int, Choice]) -> dict[int, Choic
     moved = {1: chosen[1]}
     for before, begin in pairwise(chosen):
         size, choice = chosen[before].schedule.sliced, chosen[begin]
-        tried = range(-(-before // size) * size + 1, begin, size // 2) if size else ()
-        earlier = (
-            rows
-            for rows in (tried if choice.schedule.sliced else ())
-            if EARLIER * _expect(work, choice, rows)
-            <= min(_expect(work, other, rows) for other in moved.values())
-        )
+        if not size or not choice.schedule.sliced:
+            moved[begin] = choice
+            continue
+        others = list(reversed(moved.values()))
+        tried = range(-(-before // size) * size + 1, begin, size // 2)
+        earlier = (rows for rows in tried if _takes_less(work, choice, others, rows))
         moved[next(earlier, begin)] = choice
     return moved
+
+
+def _takes_less(work: Workload, choice: Choice, others: list[Choice], rows: int) -> bool:
+    """Return whether a batch takes clearly less time by a choice than by any of some others."""
+    least = EARLIER * _expect(work, choice, rows)
+    return all(least <= _expect(work, other, rows) for other in others)
 
 
 def _expect(work: Workload, choice: Choice, rows: int) -> float:

@@ -1,5 +1,5 @@
 ; Unnamed semaphores by functions of macOS, which declares the POSIX ones but does not implement
-; them.
+; them. It tells no thread's affinity.
 
 declare ptr @dispatch_semaphore_create(i64)
 declare i64 @dispatch_semaphore_signal(ptr)

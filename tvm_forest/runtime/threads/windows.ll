@@ -1,4 +1,4 @@
-; The POSIX functions that `pool.ll` calls, by functions of Windows. Windows calls a thread's
+; The POSIX functions that our code calls, by functions of Windows. Windows calls a thread's
 ; function by the C calling convention, and expects a 32-bit result, which is not used.
 
 declare ptr @CreateThread(ptr, i64, ptr, ptr, i32, ptr)
