@@ -1,7 +1,8 @@
 """Facts from which the number of threads of a call follows.
 
 takes: parallel loops, the argument `n_jobs`; gives: how many rows a thread takes at a time, checks.
-The threads themselves are in `pool`.
+`by_batch` chooses the function and the number of threads of a call; the threads themselves are in
+`pool`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FEW_ROWS = 256
 def count_rows_of_a_thread(parallel: list[Loop]) -> int:
     """Return the largest number of rows that one iteration of one of some parallel loops takes.
 
-    The result is 1 if the numbers depend on the batch, and 0 if a loop over trees is parallel too.
+    The result is 1 if the numbers depend on the batch, and 0 if trees or classes are parallel too.
     """
     if any(loop.kind != "batch" for loop in parallel):
         return 0

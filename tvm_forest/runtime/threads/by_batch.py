@@ -29,7 +29,7 @@ class BoundFunction(NamedTuple):
             parallel loop.
         model: the arguments between the rows and the results.
         rows_per_thread: rows that one iteration of the parallel loops takes; 0 if threads share
-            trees as well.
+            trees or classes as well.
         rows_per_block: rows per bit-plane block (a partly filled block costs as much as a full
             one); 0 without such blocks.
         takes_memberships: whether rows need membership columns, which numpy appends.
